@@ -18,10 +18,10 @@ from benchgate.errors import UsageError
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.pipeline.judge import Decision, decide_stored, report_html, write_report
-from benchgate.pipeline.measure_load import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.pipeline.suite_file import SuiteFile
 from benchgate.pipeline.suite_file import load_suite as load_suite_file
+from benchgate.pipeline.work import Progress
 from benchgate.store.repository import Store
 
 _T = TypeVar("_T", covariant=True)

@@ -69,7 +69,7 @@ def escape_streams() -> None:
 def output_errors(name: str, raw: TextIO) -> Iterator[None]:
     """Raise PublishError where standard output is closed or takes no more, as on a full disk.
 
-    The text is lost, and so is all that follows it. Of standard error it is lost silently: nobody could be told.
+    The text is lost, and so is all that follows it. Of standard error it is lost silently.
     """
     try:
         yield

@@ -150,7 +150,7 @@ def parse_size_bytes(text: object) -> int:
 
 
 def parse_memory_bytes(text: object) -> int:
-    """`"80GB"` → 80,000,000,000 bytes, `"8GiB"` → 8,589,934,592: an accelerator's, which is told in both."""
+    """`"80GB"` → 80,000,000,000 bytes, `"8GiB"` → 8,589,934,592: the memory of an accelerator, stated in either."""
     match = _match(_MEMORY, text, "size of a memory", '"80GB" or "74.5GiB"')
     return int(_quantity(match, "size of a memory", scale=(_BYTES | _DECIMAL_BYTES)[match["unit"]]))
 
@@ -211,7 +211,7 @@ def show_size(size_bytes: float) -> str:
 
 
 def show_memory(size_bytes: float) -> str:
-    """2,684,354,560 → `2.68 GB`, of 10⁹ bytes: what accelerators and the sizes of caches are told in."""
+    """2,684,354,560 → `2.68 GB`, of 10⁹ bytes, the unit of accelerators and caches."""
     unit = next((unit for unit, size in _DECIMAL_BYTES.items() if size_bytes >= size), "kB")
     return f"{_three_digits(size_bytes / _DECIMAL_BYTES[unit])} {unit}"
 

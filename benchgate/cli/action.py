@@ -81,7 +81,9 @@ def main(arguments: Sequence[str], variables: Mapping[str, str], benchgate: Prog
             case ["publish"]:
                 return publish(step)
             case ["publish", "begin"]:
-                return publish_begin(step)
+                # The check run is in progress before there is anything to judge.
+                begin = ("--check-run", f"--begin={step.required('suite')}")
+                return step.call("publish", *begin, *step.options("candidate"))
             case ["promote"]:
                 return promote(step)
             case ["attest", statement]:
@@ -252,11 +254,6 @@ def _read_outputs(path: Path) -> dict[str, str]:
     if not _RUN_ID.fullmatch(found["run-id"]):
         found["run-id"] = ""
     return found
-
-
-def publish_begin(step: Step) -> int:
-    """Set the check run in progress, before there is anything to judge."""
-    return step.call("publish", "--check-run", f"--begin={step.required('suite')}", *step.options("candidate"))
 
 
 def publish(step: Step) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,16 +16,16 @@ from benchgate.cli import options
 from benchgate.cli.options import CareFormat
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import UsageError
+from benchgate.model.deployment import Arm
+from benchgate.system import read_text_file
 
 if TYPE_CHECKING:
-    from benchgate.model.deployment import Arm, Deployment
-    from benchgate.model.run import Evidence, MetricRow, Run
-    from benchgate.report.sizing import NamedRun, RunSeen
+    from benchgate.model.run import Evidence, MetricRow
+    from benchgate.report.sizing import RunSeen
     from benchgate.sizing.fleet import Demand, KvCache, SizingInput
     from benchgate.sizing.operating_point import LoadLevel
-    from benchgate.sizing.signals import ColdStarts
     from benchgate.sizing.simulation import SimulatedHours
-    from benchgate.suite.demand_file import DemandFile, ParsedDemand
+    from benchgate.suite.demand_file import ParsedDemand
     from benchgate.suite.schema import Suite
 
 _MAX_BYTES = 16 * 2**20  # a century of hours, or a model's configuration
@@ -33,10 +33,10 @@ _LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
 
 
 def capacity(
-    demand: Annotated[Path, typer.Option("--demand", metavar="FILE", help="Demand file (`benchgate schema demand`).")],
+    demand: Annotated[Path, typer.Option(metavar="FILE", help="Demand file (`benchgate schema demand`).")],
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
-    arm: Annotated[str | None, typer.Option("--arm", help="candidate (default) or baseline of the run.")] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Size by this stage instead of the best one.")] = None,
+    arm: Annotated[str | None, typer.Option(help="candidate (default) or baseline of the run.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Size by this stage instead of the best one.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
 ) -> None:
@@ -57,13 +57,26 @@ def capacity(
         raise UsageError(str(error)) from None
     content = parsed.content
     unit, levels, hours = _demand(parsed, demand.parent)
-    measured = measured_run(run, arm or "candidate", stage, store) if run is not None else None
-    row = None if measured is None else measured.seen.choice.row
+    of_file = content.replica
+    known = ReplicaFigures(
+        usd_per_hour=of_file.price,
+        overhead_ratio=of_file.overhead,
+        residence_s=of_file.request_time,
+        tokens_per_request=of_file.output_tokens,
+        cold_start_s=of_file.cold_start,
+        slots=of_file.slots,
+    )
+    row, seen = None, None
+    if run is not None:
+        seen, measured = _measured_run(run, arm or "candidate", stage, store)
+        row = seen.choice.row
+        known, seen = _completed(known, measured, seen)
     rates = _replica_rates(parsed, unit, row)
-    stated = ReplicaFigures.of_file(content)
-    known, seen = (stated, None) if measured is None else measured.completed(stated)
+    paid = known.usd_per_hour
+    if paid is not None:
+        paid *= 1 + (known.overhead_ratio or 0.0)
     with _placed(parsed, "replica"):
-        replica = Replica(*rates, known.paid_usd_per_hour)
+        replica = Replica(*rates, paid)
     cache = _cache(parsed, demand.parent)
     with _placed(parsed, "demand"):
         found = size_demand(
@@ -214,8 +227,6 @@ def _simulated(
 
 def _text(path: Path) -> str:
     """Read a text file. Raises ValueError that names it."""
-    from benchgate.system import read_text_file
-
     try:
         return read_text_file(path, _MAX_BYTES)
     except FileNotFoundError:
@@ -237,57 +248,26 @@ class ReplicaFigures:
     cold_start_s: float | None
     slots: int | None
 
-    @classmethod
-    def of_file(cls, content: DemandFile) -> ReplicaFigures:
-        """Return the figures that a demand file states."""
-        one = content.replica
-        return cls(one.price, one.overhead, one.request_time, one.output_tokens, one.cold_start, one.slots)
 
-    @classmethod
-    def of_run(cls, deployment: Deployment, row: LoadLevel, starts: ColdStarts | None) -> ReplicaFigures:
-        """Return the figures of a run. The cold start is the worst: scaling by the median is late half of the time."""
-        price = deployment.price_usd_per_hour
-        return cls(
-            usd_per_hour=None if price is None else price * deployment.accelerators,
-            overhead_ratio=deployment.overhead_ratio,
-            residence_s=row.e2e_mean_s,
-            tokens_per_request=row.tokens_per_request,
-            cold_start_s=None if starts is None else starts.worst_s,
-            slots=row.in_flight,
-        )
+def _completed(stated: ReplicaFigures, measured: ReplicaFigures, seen: RunSeen) -> tuple[ReplicaFigures, RunSeen]:
+    """Return the stated figures with the run's in the gaps, and the run with what was taken and overridden.
 
-    @property
-    def paid_usd_per_hour(self) -> float | None:
-        """Price with the overhead, if known."""
-        return None if self.usd_per_hour is None else self.usd_per_hour * (1 + (self.overhead_ratio or 0.0))
+    A mismatch between the run's price and its accelerators matters only where that price is taken.
+    """
+    ours, given = asdict(measured), asdict(stated)
+    found = {name: value for name, value in ours.items() if value is not None and given[name] is None}
+    pairs = {name: (given[name], ours[name]) for name in given if None not in (given[name], ours[name])}
+    other = {name: both for name, both in pairs.items() if not math.isclose(*both)}
+    unpaid = seen.unpaid if "usd_per_hour" in found else None
+    return replace(stated, **found), replace(seen, taken=tuple(found), overridden=other, unpaid=unpaid)
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Results of a run, and its figures for those that the demand file leaves out."""
-
-    seen: RunSeen
-    figures: ReplicaFigures
-
-    def completed(self, stated: ReplicaFigures) -> tuple[ReplicaFigures, RunSeen]:
-        """Return the stated figures with the run's in the gaps, and the run with what was taken and overridden.
-
-        A mismatch between the run's price and its accelerators matters only where that price is taken.
-        """
-        ours = {field.name: getattr(self.figures, field.name) for field in fields(stated)}
-        given = {field.name: getattr(stated, field.name) for field in fields(stated)}
-        found = {name: value for name, value in ours.items() if value is not None and given[name] is None}
-        pairs = {name: (given[name], ours[name]) for name in given if None not in (given[name], ours[name])}
-        other = {name: both for name, both in pairs.items() if not math.isclose(*both)}
-        unpaid = self.seen.unpaid if "usd_per_hour" in found else None
-        seen = replace(self.seen, taken=tuple(found), overridden=other, unpaid=unpaid)
-        return replace(stated, **found), seen
-
-
-def measured_run(run: str, arm: str, stage: str | None, address: str) -> Measured:
+def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[RunSeen, ReplicaFigures]:
     """Read a stored run and choose its level. Raises UsageError with the reason if nothing can be sized by it."""
+    from benchgate.gate.evidence.costs import price_mismatch
     from benchgate.gate.summary.metric_rows import metric_rows
-    from benchgate.model.deployment import Arm
+    from benchgate.report.sizing import NamedRun
+    from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
     from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
@@ -298,7 +278,10 @@ def measured_run(run: str, arm: str, stage: str | None, address: str) -> Measure
         stored = opened.run(opened.resolve(run))
         judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
         verdict = judged[-1] if judged else None
-        if (why := _unfit(stored, verdict)) is not None or verdict is None:
+        why = ineligible_because(stored, verdict)
+        if verdict is not None and (doubt := guard_objection(verdict, OF_LOAD)) is not None:
+            why = f"was measured so that its load says nothing: {doubt}"
+        if why is not None or verdict is None:
             judged_so = verdict is not None and not stored.calibrates
             next_step = f"; `benchgate report {stored.id}` says why: fix that and measure again" if judged_so else ""
             raise UsageError(f"run {stored.id} {why}, so nothing is sized by it{next_step}")
@@ -311,14 +294,27 @@ def measured_run(run: str, arm: str, stage: str | None, address: str) -> Measure
         seen = _seen(made, kept, Suite.from_stored(stored.suite), role, stage, evidence)
     except UsageError as error:
         raise UsageError(f"run {stored.id}: {error}") from None
-    deployment = stored.arms[role]
-    seen = replace(
-        seen,
-        run=_named(stored, role, verdict),
-        accelerators=deployment.accelerators,
-        unpaid=_unpaid(deployment, role),
+    deployment, row = stored.arms[role], seen.choice.row
+    named = NamedRun(
+        id=stored.id,
+        label=stored.label,
+        suite=stored.suite_name,
+        day=stored.day.isoformat(),
+        deployment=deployment.name,
+        arm=role.value,
+        outcome=str(verdict["outcome"]),
     )
-    return Measured(seen, ReplicaFigures.of_run(deployment, seen.choice.row, seen.starts))
+    mismatch, price = price_mismatch(deployment), deployment.price_usd_per_hour
+    unpaid = None if mismatch is None else f"the {role.value} {mismatch}"
+    figures = ReplicaFigures(
+        usd_per_hour=None if price is None else price * deployment.accelerators,
+        overhead_ratio=deployment.overhead_ratio,
+        residence_s=row.e2e_mean_s,
+        tokens_per_request=row.tokens_per_request,
+        cold_start_s=None if seen.starts is None else seen.starts.worst_s,  # the median is late half of the time
+        slots=row.in_flight,
+    )
+    return replace(seen, run=named, accelerators=deployment.accelerators, unpaid=unpaid), figures
 
 
 def _seen(
@@ -364,33 +360,3 @@ def _seen(
         searched=searched,
         watched=watched.get(choice.row.stage),
     )
-
-
-def _named(run: Run, role: Arm, verdict: Mapping[str, Any]) -> NamedRun:
-    from benchgate.report.sizing import NamedRun
-
-    return NamedRun(
-        id=run.id,
-        label=run.label,
-        suite=run.suite_name,
-        day=run.day.isoformat(),
-        deployment=run.arms[role].name,
-        arm=role.value,
-        outcome=str(verdict["outcome"]),
-    )
-
-
-def _unpaid(deployment: Deployment, role: Arm) -> str | None:
-    from benchgate.gate.evidence.costs import price_mismatch
-
-    mismatch = price_mismatch(deployment)
-    return None if mismatch is None else f"the {role.value} {mismatch}"
-
-
-def _unfit(run: Run, verdict: Mapping[str, Any] | None) -> str | None:
-    """Return why a run cannot size a fleet: no usable verdict, or a guard that invalidates its load."""
-    from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
-
-    if verdict is not None and (doubt := guard_objection(verdict, OF_LOAD)) is not None:
-        return f"was measured so that its load says nothing: {doubt}"
-    return ineligible_because(run, verdict)

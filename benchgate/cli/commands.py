@@ -12,14 +12,14 @@ from benchgate.errors import BenchgateError, Command
 
 
 def run_command(
-    suite: Path, *, store: str, said: Sequence[tuple[str, str | None]], flags: Sequence[tuple[str, bool]]
+    suite: Path, *, store: str, options: Sequence[tuple[str, str | None]], flags: Sequence[tuple[str, bool]]
 ) -> str:
     """Return `benchgate run suite.yaml --store runs.db` with the other options that began a run.
 
-    `said` are options with their values, None if not given; `flags` are options without a value, True if given.
+    `options` have values, None if not given; `flags` are options without a value, True if given.
     """
     words = ["benchgate", "run", str(suite), *_of_store(store)]
-    for option, value in said:
+    for option, value in options:
         words += [option, value] if value is not None else []
     return shlex.join([*words, *(option for option, given in flags if given)])
 
@@ -49,11 +49,6 @@ def command_line(command: Command, subject: str | None = None, store: str | None
 def resume_command(begun_by: str, run_id: str) -> str:
     """Return `benchgate run suite.yaml --resume --run RUN`, from the command that began the run."""
     return f"{begun_by} --resume --run {run_id}"
-
-
-def gate_command(run_id: str, *, store: str) -> str:
-    """Return `benchgate gate RUN --store runs.db`."""
-    return shlex.join(["benchgate", "gate", run_id, *_of_store(store)])
 
 
 def _of_store(store: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,14 +13,14 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.options import CareFormat, find_suite
 from benchgate.cli.saying import say, say_json
-from benchgate.errors import ExitCode, UsageError
+from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.escape import terminal_line
 from benchgate.report.table import aligned
 from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
     from benchgate.doctor.machine import Symptom
-    from benchgate.model.client import ClientProfile, ClientStep
+    from benchgate.model.client import ClientStep
     from benchgate.pipeline.suite_file import SuiteFile
     from benchgate.suite.schema import Suite
 
@@ -68,7 +68,6 @@ def doctor(
 
 def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
     from benchgate.doctor.machine import examine, examine_resources, examine_store_file
-    from benchgate.errors import BenchgateError
     from benchgate.store.database import Address
 
     yield from examine(store)
@@ -84,9 +83,8 @@ def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
 
 
 def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
-    from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.machine import State
-    from benchgate.doctor.suite import examine_deployments, examine_scoring
+    from benchgate.doctor.suite import examine_budget, examine_deployments, examine_scoring
     from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
@@ -104,7 +102,6 @@ def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log
 def _plan_symptoms(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool) -> Iterator[Symptom]:
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.suite import examine_plan
-    from benchgate.errors import BenchgateError
     from benchgate.pipeline.preflight import preview_suite
 
     try:
@@ -127,45 +124,32 @@ def _measure_client(store: str, output: CareFormat) -> None:
         opened.save_client_profile(profile)
     if output is CareFormat.JSON:
         say_json(profile.to_json(), sort_keys=True, allow_nan=False)
-    else:
-        say("".join(f"{line}\n" for line in _client_lines(profile)))
-
-
-def _client_lines(profile: ClientProfile) -> Iterator[str]:
-    yield from aligned([_HEADINGS, *map(_row, profile.steps)])
-    yield ""
-    if profile.tokens_per_s is None or profile.requests_per_s is None:
-        yield "the load generator was the bottleneck at the smallest load: stop other work on this machine and repeat"
         return
-    tokens, requests = show_number(profile.tokens_per_s), show_number(profile.requests_per_s)
-    at_least = ["" if limited else "at least " for limited in (profile.streams_limited, profile.requests_limited)]
-    yield (
-        f"one worker delivers {at_least[0]}{tokens} tokens/s in {profile.streams:,} streams, and"
-        f" {at_least[1]}{requests} requests/s; kept in the store"
-    )
+    lines = [*aligned([_HEADINGS, *map(_row, profile.steps)]), ""]
+    if profile.tokens_per_s is None or profile.requests_per_s is None:
+        why = "the load generator was the bottleneck at the smallest load"
+        lines.append(f"{why}: stop other work on this machine and repeat")
+    else:
+        tokens, requests = show_number(profile.tokens_per_s), show_number(profile.requests_per_s)
+        at_least = ["" if limited else "at least " for limited in (profile.streams_limited, profile.requests_limited)]
+        lines.append(
+            f"one worker delivers {at_least[0]}{tokens} tokens/s in {profile.streams:,} streams, and"
+            f" {at_least[1]}{requests} requests/s; kept in the store"
+        )
+    say("".join(f"{line}\n" for line in lines))
 
 
 _HEADINGS = ("load", "tokens/s", "delivered", "CPU per token", "read delay p99", "TTFT p99 - truth", "")
 
 
 def _row(step: ClientStep) -> tuple[str, ...]:
-    load = f"{show_number(step.offered_rps)} requests/s" if step.streams is None else f"{step.streams:,} streams"
+    conclusion = f"client-bound: {step.client_bound[0]}" if step.client_bound else "sound"
     return (
-        load,
+        f"{show_number(step.offered_rps)} requests/s" if step.streams is None else f"{step.streams:,} streams",
         show_number(step.offered_tokens_per_s),
-        _or_dash(step.delivered_ratio, lambda share: f"{share:.1%}"),
-        _or_dash(step.cpu_us_per_token, lambda cost: f"{show_number(cost)} µs"),
-        _or_dash(step.read_delay_p99_s, show_duration),
-        _or_dash(step.ttft_error_p99_s, show_duration),
-        _conclusion(step),
+        "—" if step.delivered_ratio is None else f"{step.delivered_ratio:.1%}",
+        "—" if step.cpu_us_per_token is None else f"{show_number(step.cpu_us_per_token)} µs",
+        "—" if step.read_delay_p99_s is None else show_duration(step.read_delay_p99_s),
+        "—" if step.ttft_error_p99_s is None else show_duration(step.ttft_error_p99_s),
+        conclusion if step.server_late is None else f"unknown: {step.server_late}",
     )
-
-
-def _conclusion(step: ClientStep) -> str:
-    if step.server_late is not None:
-        return f"unknown: {step.server_late}"
-    return f"client-bound: {step.client_bound[0]}" if step.client_bound else "sound"
-
-
-def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
-    return "—" if value is None else show(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.inputs import read_waivers, today, waivers_for_stored
-from benchgate.cli.options import Format, find_suite, refuse_unwritable
+from benchgate.cli.options import Format, find_suite, read_waivers, refuse_unwritable, today, waivers_for_stored
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
 from benchgate.cli.saying import log, say, say_json_text, say_markdown
 from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.model.deployment import Arm
+from benchgate.model.verdict import RELEASE_CHARACTERS, Waiver, Waivers, WaiverUse, policy_sha256
 from benchgate.report.formats import Output, rendered
 from benchgate.system import write_atomic
 
 if TYPE_CHECKING:
     from benchgate.model.run import Evidence
-    from benchgate.model.verdict import Waiver
-    from benchgate.pipeline.judge import Decision
     from benchgate.store.repository import Store
-    from benchgate.suite.waivers import WaiverFile
 
 PolicyOption = Annotated[
     str | None,
@@ -75,7 +73,7 @@ def compare(
 
 def report(
     run: options.RunArgument = "@latest",
-    against: Annotated[str | None, typer.Option("--against", metavar="RUN", help="Stored run to compare with.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="RUN", help="Stored run to compare with.")] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="report.html and the like"),
@@ -83,8 +81,7 @@ def report(
     form: Annotated[Output, typer.Option("--format", help="Format of the file.")] = Output.HTML,
     report_url: ReportUrlOption = None,
     suite: Annotated[
-        Path | None,
-        typer.Option("--suite", metavar="FILE", help="Suite's file, for formats that point at its lines."),
+        Path | None, typer.Option(metavar="FILE", help="Suite's file, for formats that point at its lines.")
     ] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
@@ -98,6 +95,7 @@ def report(
     Example: benchgate report @latest -o report.html
     """
     from benchgate.pipeline.judge import decide_stored, write_report, write_whole
+    from benchgate.pipeline.suite_file import read_suite
     from benchgate.store.repository import Store
 
     require_link([form], report_url, None)
@@ -109,7 +107,9 @@ def report(
         decision = decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     decision = decision.with_strict(strict=strict)
     if suite is not None:
-        _require_judged_by(suite, decision)
+        gate = read_suite(suite).suite.to_stored()["gate"]
+        if policy_sha256(gate) != decision.verdict.policy_sha256:
+            raise UsageError(f"--suite {suite}: this verdict was reached by another gate; leave --suite out")
     try:
         if form is Output.HTML:
             write_report(decision, path)
@@ -124,14 +124,14 @@ def report(
 
 def waive(
     check: Annotated[str, typer.Argument(help="Id of a check of the run, like ttft-p95@c4.")],
-    run: Annotated[str, typer.Option("--run", help="Stored run: id, unique prefix, label, @latest or @previous.")],
-    ceiling: Annotated[str, typer.Option("--ceiling", help="Largest tolerated regression: 8%, 3 points or 600ms.")],
-    expires: Annotated[str, typer.Option("--expires", metavar="DAY", help="Last day of the waiver (UTC).")],
-    owner: Annotated[str, typer.Option("--owner", help="Who is responsible for it.")],
-    issue: Annotated[str, typer.Option("--issue", help="Issue that tracks it.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why it is tolerated.")],
-    approved_by: Annotated[str, typer.Option("--approved-by", help="Who approved it; not the owner.")],
-    file: Annotated[Path, typer.Option("--file", help="File of waivers to add it to.")] = Path("waivers.yaml"),
+    run: Annotated[str, typer.Option(help="Stored run: id, unique prefix, label, @latest or @previous.")],
+    ceiling: Annotated[str, typer.Option(help="Largest tolerated regression: 8%, 3 points or 600ms.")],
+    expires: Annotated[str, typer.Option(metavar="DAY", help="Last day of the waiver (UTC).")],
+    owner: Annotated[str, typer.Option(help="Who is responsible for it.")],
+    issue: Annotated[str, typer.Option(help="Issue that tracks it.")],
+    reason: Annotated[str, typer.Option(help="Why it is tolerated.")],
+    approved_by: Annotated[str, typer.Option(help="Who approved it; not the owner.")],
+    file: Annotated[Path, typer.Option(help="File of waivers to add it to.")] = Path("waivers.yaml"),
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Tolerate a failed check until a day
@@ -141,8 +141,6 @@ def waive(
     Example: benchgate waive ttft-p95@c4 --run @latest --ceiling 8% --expires 2027-01-31 --owner serving
     --issue SRV-412 --reason "cold cache" --approved-by release
     """
-    from benchgate.model.deployment import Arm
-    from benchgate.model.verdict import RELEASE_CHARACTERS, Waiver
     from benchgate.store.repository import Store
 
     refuse_unwritable(file)
@@ -233,14 +231,6 @@ def _end_with_numbers(
     raise typer.Exit(int(OUTCOME.exit_code()))
 
 
-def _require_judged_by(file: Path, decision: Decision) -> None:
-    from benchgate.model.verdict import policy_sha256
-    from benchgate.pipeline.suite_file import read_suite
-
-    if policy_sha256(read_suite(file).suite.to_stored()["gate"]) != decision.verdict.policy_sha256:
-        raise UsageError(f"--suite {file}: this verdict was reached by another gate; leave --suite out")
-
-
 def _last_day(text: str) -> date:
     from benchgate.suite.types import parse_day
     from benchgate.suite.waivers import check_expiry
@@ -258,7 +248,6 @@ def _last_day(text: str) -> date:
 def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
     """Raise UsageError, with the nearest id of a check, for a waiver that does not change the run's verdict."""
     from benchgate.gate.judge import judge
-    from benchgate.model.verdict import Waivers, WaiverUse
     from benchgate.suite.messages import suggestion
     from benchgate.suite.schema import Suite
 
@@ -273,33 +262,29 @@ def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
 
 def _with_entry(path: Path, waiver: Waiver) -> str:
     """Return the file's text with one more waiver; comments and order stay. Raises SuiteError for a mistake."""
-    from benchgate.suite.waivers import parse_waivers
-
-    known = read_waivers(path, today()) if path.exists() else None
-    text = _appended(path.read_text(encoding="utf-8") if known is not None else "", known, waiver)
-    if parse_waivers(text, str(path), today()).waivers.entries[-1] != waiver:
-        raise UsageError(f"{path} could not be added to without changing what it says; add the entry by hand")
-    return text
-
-
-def _appended(text: str, known: WaiverFile | None, waiver: Waiver) -> str:
-    from dataclasses import asdict
-
     from ruamel.yaml import YAML
 
-    from benchgate.suite.waivers import KEYS
+    from benchgate.suite.waivers import KEYS, parse_waivers
 
+    text, places = "", tuple[tuple[int, int], ...]()
+    if path.exists():
+        places = read_waivers(path, today()).places
+        text = path.read_text(encoding="utf-8")
+    # The new entry is indented like the first one.
+    keys_at, dash_at = 5, 2
+    if places:
+        line, keys_at = places[0]
+        dash_at = text.splitlines()[line - 1].find("-")
     yaml = YAML()
     yaml.preserve_quotes = True
     yaml.width = 4096
-    keys_at = known.places[0][1] if known is not None and known.places else 5
-    dash_at = text.splitlines()[known.places[0][0] - 1].find("-") if known is not None and known.places else 2
     yaml.indent(mapping=2, sequence=keys_at - 1, offset=dash_at)
-    data = yaml.load(text or f"{_WAIVERS_HEAD}waivers:\n")
-    said = asdict(waiver)
+    data, entry = yaml.load(text or f"{_WAIVERS_HEAD}waivers:\n"), asdict(waiver)
     if not data["waivers"]:
         data["waivers"] = []
-    data["waivers"].append({key: said[key] for key in KEYS if said[key] is not None})
+    data["waivers"].append({key: entry[key] for key in KEYS if entry[key] is not None})
     out = io.StringIO()
     yaml.dump(data, out)
+    if parse_waivers(out.getvalue(), str(path), today()).waivers.entries[-1] != waiver:
+        raise UsageError(f"{path} could not be added to without changing what it says; add the entry by hand")
     return out.getvalue()

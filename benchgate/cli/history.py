@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.inputs import today
-from benchgate.cli.options import find_suite
+from benchgate.cli.options import find_suite, today
 from benchgate.cli.saying import log, say, say_json_text
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from benchgate.suite.schema import Suite
 
 _BREAK = "begins_anew"  # column with the reason why a point is not comparable with the one before it
+_ENDS_OF_WORDS = ("@", " ", ": ")
 _SITE_PROGRESS = 50  # reports between two lines of progress
 
 
@@ -62,18 +63,21 @@ def trend_document(
     metric: str,
     statistic: str | None,
     by: TrendBy | None = None,
-    asked: Mapping[str, str] | None = None,
+    measurements: Mapping[str, str] | None = None,
 ) -> str | bytes:
     """Return the output; points of one series stand together.
 
-    `asked` identifies what each run measured: points after a change are not comparable with those before, and every
-    format says so. Raises UsageError for a chart with too many lines.
+    `measurements` identifies what each run measured: points after a change are not comparable with those before, and
+    every format says so. Raises UsageError for a chart with too many lines.
     """
     from benchgate.report.trend import breaks_of, chart_of, place_of
 
-    breaks = breaks_of(points, asked or {}, by)
+    breaks = breaks_of(points, measurements or {}, by)
     if by is not None and output in (TrendFormat.TEXT, TrendFormat.JSON, TrendFormat.CSV):
-        points = [point for some in _series(points, by).values() for point in some]
+        series: dict[str, list[TrendPoint]] = {}  # that of the oldest point first
+        for point in points:
+            series.setdefault(point.series(by), []).append(point)
+        points = [point for some in series.values() for point in some]
     if output is TrendFormat.TEXT:
         return _text(points, metric, statistic, by, breaks)
     if output in (TrendFormat.JSON, TrendFormat.CSV):
@@ -93,9 +97,10 @@ def trend_document(
     chart = chart_of(points, metric, statistic, by, breaks)
     if output is TrendFormat.PNG:
         return png_file(trend_spec(chart))
-    series = "" if by is None else f" by {by}"
     candidates = list(dict.fromkeys(point.deployment for point in points))
-    whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}{series}"
+    whose = f"candidate{'s' if len(candidates) > 1 else ''} {', '.join(candidates)}"
+    if by is not None:
+        whose += f" by {by}"
     return svg_file(trend_spec(chart), f"{chart.title} of the {whose}, oldest run first")
 
 
@@ -111,14 +116,6 @@ def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
     log(f"benchgate: {out}")
 
 
-def _series(points: Sequence[TrendPoint], by: TrendBy) -> dict[str, list[TrendPoint]]:
-    """Group points by series, that of the oldest point first."""
-    found: dict[str, list[TrendPoint]] = {}
-    for point in points:
-        found.setdefault(point.series(by), []).append(point)
-    return found
-
-
 def _text(
     points: Sequence[TrendPoint],
     metric: str,
@@ -126,13 +123,26 @@ def _text(
     by: TrendBy | None,
     breaks: Mapping[Place, str],
 ) -> str:
+    from benchgate.report.display import in_its_unit, value_with_limits
+    from benchgate.report.trend import place_of
+
     with_limits = by is not None or metric.startswith("usd_")  # a cost without its interval looks like a price
-    value = metric if statistic is None else f"{metric} {statistic}"
-    titles = ("started", "run", "suite", "candidate", "verdict", "stage or task", value)
-    heading, *rows = aligned([titles, *(_cells(point, metric, breaks, with_limits=with_limits) for point in points)])
-    lines = [heading]
+    heading = metric if statistic is None else f"{metric} {statistic}"
+    rows = [("started", "run", "suite", "candidate", "verdict", "stage or task", heading)]
+    for point in points:
+        value = in_its_unit(metric, point.value)
+        if with_limits:
+            value = value_with_limits(metric, point.value, point.lower, point.upper)
+        notes = [f"({word})" for word in (point.promoted, point.doubt) if word is not None]
+        if (why := breaks.get(place_of(point))) is not None:
+            notes.append(f"({why} than before)")
+        run, place = point.label or point.run_id[:13], point.stage or point.task or "-"
+        cell = "  ".join((value, *notes))
+        rows.append((point.started_at, run, point.suite, point.deployment, point.outcome or "-", place, cell))
+    first, *others = aligned(rows)
+    lines = [first]
     previous = None
-    for point, row in zip(points, rows, strict=True):
+    for point, row in zip(points, others, strict=True):
         if by is not None and point.series(by) != previous:
             previous = point.series(by)
             runs = len({other.run_id for other in points if other.series(by) == previous})
@@ -141,35 +151,19 @@ def _text(
     return "".join(f"{terminal_line(line)}\n" for line in lines)
 
 
-def _cells(point: TrendPoint, metric: str, breaks: Mapping[Place, str], *, with_limits: bool) -> tuple[str, ...]:
-    from benchgate.report.display import in_its_unit, value_with_limits
-    from benchgate.report.trend import place_of
-
-    value = in_its_unit(metric, point.value)
-    if with_limits:
-        value = value_with_limits(metric, point.value, point.lower, point.upper)
-    notes = [f"({word})" for word in (point.promoted, point.doubt) if word is not None]
-    if (why := breaks.get(place_of(point))) is not None:
-        notes.append(f"({why} than before)")
-    run, place = point.label or point.run_id[:13], point.stage or point.task or "-"
-    return (
-        point.started_at, run, point.suite, point.deployment, point.outcome or "-", place, "  ".join((value, *notes)),
-    )  # fmt: skip
-
-
 def trend(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Metric, like ttft_s.")],
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
-    stage: Annotated[str | None, typer.Option("--stage", help="Only this load stage.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="Only this eval task.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
+    stage: Annotated[str | None, typer.Option(help="Only this load stage.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only this eval task.")] = None,
     statistic: Annotated[
-        str | None, typer.Option("--statistic", help="Statistic of a latency: p50 (default), p90, p95, p99 or mean.")
+        str | None, typer.Option(help="Statistic of a latency: p50 (default), p90, p95, p99 or mean.")
     ] = None,
-    by: Annotated[TrendBy | None, typer.Option("--by", help="Property that separates the series.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Only this candidate.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Only this model, or revision of it.")] = None,
-    engine: Annotated[str | None, typer.Option("--engine", help="Only this engine, or version of it.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="Only on this hardware.")] = None,
+    by: Annotated[TrendBy | None, typer.Option(help="Property that separates the series.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Only this candidate.")] = None,
+    model: Annotated[str | None, typer.Option(help="Only this model, or revision of it.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Only this engine, or version of it.")] = None,
+    hardware: Annotated[str | None, typer.Option(help="Only on this hardware.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
@@ -193,7 +187,7 @@ def trend(
         _require_kept("suite", suite, metric, [point.suite for point in everywhere])
         _require_kept("stage", stage, metric, [point.stage for point in kept])
         _require_kept("task", task, metric, [point.task for point in kept])
-        points = narrowed(points, metric, served)
+        points = _narrowed(points, metric, served)
         measured = opened.measurements({point.run_id for point in points})
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
         emit(trend_document(points, output, metric, statistic, by, measured), output, out)
@@ -204,19 +198,19 @@ def trend(
     log(nothing)
 
 
-def _statistic(metric: str, asked: str | None) -> str | None:
+def _statistic(metric: str, requested: str | None) -> str | None:
     """Return the statistic to follow: of a latency the median by default."""
     from benchgate.gate.summary.metric_rows import LATENCY_TRENDS, MEAN_METRICS
     from benchgate.model.metric import MEAN, QUANTILES
 
     if metric not in LATENCY_TRENDS:
-        if asked is not None:
+        if requested is not None:
             raise UsageError(f"--statistic applies to latencies, and {metric} is none; leave it out")
         return None
-    if asked is not None:
+    if requested is not None:
         paired = metric.removesuffix("_s") in MEAN_METRICS
-        _require_known("statistic", asked, (*QUANTILES, MEAN) if paired else tuple(QUANTILES))
-    return asked or "p50"
+        _require_known("statistic", requested, (*QUANTILES, MEAN) if paired else tuple(QUANTILES))
+    return requested or "p50"
 
 
 def _require_kept(what: str, name: str | None, metric: str, known: Sequence[str | None]) -> None:
@@ -242,25 +236,20 @@ def _none_has(metric: str, suite: str | None, stage: str | None, task: str | Non
 
 
 def _require_known(what: str, name: str, known: Sequence[str]) -> None:
-    import difflib
-
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
         raise UsageError(f"no {what} {name!r} is kept for trends; {hint}")
 
 
-_ENDS_OF_WORDS = ("@", " ", ": ")
-
-
-def narrowed(points: Sequence[TrendPoint], metric: str, asked: Mapping[str, str | None]) -> list[TrendPoint]:
+def _narrowed(points: Sequence[TrendPoint], metric: str, names: Mapping[str, str | None]) -> list[TrendPoint]:
     """Return the points with these properties; None is any.
 
     A name matches whole or by its first words: `vllm` is every version of it, `org/name` every revision. Raises
     UsageError for a name without a point, with the nearest one or all.
     """
     kept = list(points)
-    for what, name in asked.items():
+    for what, name in names.items():
         if name is None or not kept:
             continue
         there = dict.fromkeys(point.series(what) for point in kept)
@@ -273,8 +262,6 @@ def narrowed(points: Sequence[TrendPoint], metric: str, asked: Mapping[str, str 
 
 def nearest_of(name: str, there: Sequence[str]) -> str:
     """Return `did you mean …?` with the most similar name, whole or by its first words, or all names."""
-    import difflib
-
     beginnings = (one for whole in there for one in (whole, *(whole.rpartition(end)[0] for end in _ENDS_OF_WORDS)))
     words = {one.casefold(): one for one in beginnings if one}
     near = [words[one] for one in difflib.get_close_matches(name.casefold(), words, n=1)]
@@ -293,9 +280,7 @@ def frontier(
     in_use: Annotated[
         bool, typer.Option("--in-use", help="Cost in use, by `price_terms`, instead of at full use.")
     ] = False,
-    policy: Annotated[
-        str | None, typer.Option("--policy", help="Judge all of them by this suite's gate section.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Judge all of them by this suite's gate section.")] = None,
     store: options.StoreOption = options.STORE,
     output: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.TEXT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Output file.")] = None,
@@ -345,19 +330,16 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
 
 
 def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
-    from benchgate.report.frontier import COLUMNS, frontier_document, frontier_rows, frontier_text
+    from benchgate.report import frontier
+    from benchgate.store.export import to_csv
 
     if output is TrendFormat.TEXT:
-        return frontier_text(found)
+        return frontier.frontier_text(found)
     if output is TrendFormat.JSON:
-        return json.dumps(frontier_document(found), indent=2, sort_keys=True) + "\n"
+        return json.dumps(frontier.frontier_document(found), indent=2, sort_keys=True) + "\n"
     if output is TrendFormat.CSV:
-        from benchgate.store.export import to_csv
-
-        return to_csv(COLUMNS, frontier_rows(found))
-    from benchgate.report.frontier import frontier_file, frontier_png
-
-    return frontier_png(found) if output is TrendFormat.PNG else frontier_file(found)
+        return to_csv(frontier.COLUMNS, frontier.frontier_rows(found))
+    return frontier.frontier_png(found) if output is TrendFormat.PNG else frontier.frontier_file(found)
 
 
 def site(
@@ -372,15 +354,14 @@ def site(
     """
     from benchgate.site.build import build
 
-    built = build(store, out, _log_progress)
+    def progress(done: int, of: int) -> None:
+        if done % _SITE_PROGRESS == 0 or done == of:
+            log(f"benchgate: {done:,} of {of:,} reports")
+
+    built = build(store, out, progress)
     of = built.changes
     say(f"{out / 'index.html'}: {of.written:,} files written, {of.kept:,} unchanged, {of.removed:,} removed\n")
     for run_id, why in built.faults.items():
         log(f"benchgate: run {run_id} has no report: {why}")
     if built.faults:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
-
-
-def _log_progress(done: int, of: int) -> None:
-    if done % _SITE_PROGRESS == 0 or done == of:
-        log(f"benchgate: {done:,} of {of:,} reports")

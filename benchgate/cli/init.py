@@ -21,14 +21,13 @@ def init(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="File to write [default: standard output].")
     ] = None,
-    drill: Annotated[str | None, typer.Option("--drill", help="Write this drill instead.")] = None,
+    drill: Annotated[str | None, typer.Option(help="Write this drill instead.")] = None,
     list_drills: Annotated[bool, typer.Option("--list", help="List the drills.")] = False,
-    baseline: Annotated[str | None, typer.Option("--baseline", help="Address of the accepted deployment.")] = None,
-    candidate: Annotated[str | None, typer.Option("--candidate", help="Address of the deployment to judge.")] = None,
-    model: Annotated[list[str] | None, typer.Option("--model", help="Model name; twice if the two differ.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="Address of the accepted deployment.")] = None,
+    candidate: Annotated[str | None, typer.Option(help="Address of the deployment to judge.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="Model name; twice if the two differ.")] = None,
     api_key_env: Annotated[
-        list[str] | None,
-        typer.Option("--api-key-env", help="Environment variable with the API key; twice for two keys."),
+        list[str] | None, typer.Option(help="Environment variable with the API key; twice for two keys.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="Repository folder to write into.")] = None,
 ) -> None:
@@ -47,14 +46,21 @@ def init(
     for option, value in probing.items():
         if value:
             raise UsageError(f"{option} is for endpoints; add --baseline URL and --candidate URL")
+    drills = {path.stem: path for path in sorted((shipped_suites_dir() / "drills").glob("*.yaml"))}
     if list_drills:
         if file is not None or drill is not None:
             given = f"the file {str(file)!r}" if file is not None else "--drill"
             raise UsageError(f"--list only prints the drills; leave out {given}, or leave out --list")
-        rows = [(name, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for name, path in _drills().items()]
+        rows = [(name, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for name, path in drills.items()]
         say("".join(f"{line}\n" for line in aligned(rows)))
         return
-    template = shipped_suites_dir() / "templates" / "first.yaml" if drill is None else _drill(drill)
+    template = shipped_suites_dir() / "templates" / "first.yaml"
+    if drill is not None:
+        if drill not in drills:
+            near = difflib.get_close_matches(drill, drills, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(drills)}"
+            raise UsageError(f"there is no drill {drill!r}; {hint}")
+        template = drills[drill]
     text = template.read_text(encoding="utf-8")
     if file is None:
         say(text)
@@ -107,19 +113,6 @@ def _baseline_and_candidate(option: str, given: list[str]) -> tuple[str | None, 
     if len(given) > 2:
         raise UsageError(f"{option} is given {len(given)} times, and there are two deployments; give it once or twice")
     return (given[0], given[-1]) if given else (None, None)
-
-
-def _drills() -> dict[str, Path]:
-    return {path.stem: path for path in sorted((shipped_suites_dir() / "drills").glob("*.yaml"))}
-
-
-def _drill(name: str) -> Path:
-    known = _drills()
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-    raise UsageError(f"there is no drill {name!r}; {hint}")
 
 
 class Language(StrEnum):

@@ -27,60 +27,50 @@ _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe
 
 def load(
     url: Annotated[str, typer.Argument(metavar="URL", help="Base address of an OpenAI-compatible server.")],
-    model: Annotated[str, typer.Option("--model", help="Model name.")],
-    engine: Annotated[str, typer.Option("--engine", help="Dialect of the server, or auto.")] = "auto",
-    concurrency: Annotated[int | None, typer.Option("--concurrency", help="Requests in flight (closed loop).")] = None,
-    rate: Annotated[str | None, typer.Option("--rate", help="Requests per second (open loop), like 8/s.")] = None,
+    model: Annotated[str, typer.Option(help="Model name.")],
+    engine: Annotated[str, typer.Option(help="Dialect of the server, or auto.")] = "auto",
+    concurrency: Annotated[int | None, typer.Option(help="Requests in flight (closed loop).")] = None,
+    rate: Annotated[str | None, typer.Option(help="Requests per second (open loop), like 8/s.")] = None,
     arrival: Annotated[
-        str | None, typer.Option("--arrival", help="Arrivals of --rate: poisson (default), constant or gamma:CV.")
+        str | None, typer.Option(help="Arrivals of --rate: poisson (default), constant or gamma:CV.")
     ] = None,
-    trace: Annotated[str | None, typer.Option("--trace", help="Trace file to replay (open loop).")] = None,
-    speed: Annotated[float | None, typer.Option("--speed", help="Speed factor of --trace.")] = None,
-    requests: Annotated[int | None, typer.Option("--requests", help="Number of requests.")] = None,
-    duration: Annotated[str | None, typer.Option("--duration", help="Measured time, like 60s.")] = None,
-    input_tokens: Annotated[int, typer.Option("--input-tokens", help="Length of each prompt.")] = 100,
-    output_tokens: Annotated[int, typer.Option("--output-tokens", help="Length of each response.")] = 128,
-    endpoint: Annotated[str, typer.Option("--endpoint", help="chat, completions, responses or embeddings.")] = "chat",
-    workers: Annotated[str, typer.Option("--workers", help="Load generator processes, or auto.")] = "auto",
+    trace: Annotated[str | None, typer.Option(help="Trace file to replay (open loop).")] = None,
+    speed: Annotated[float | None, typer.Option(help="Speed factor of --trace.")] = None,
+    requests: Annotated[int | None, typer.Option(help="Number of requests.")] = None,
+    duration: Annotated[str | None, typer.Option(help="Measured time, like 60s.")] = None,
+    input_tokens: Annotated[int, typer.Option(help="Length of each prompt.")] = 100,
+    output_tokens: Annotated[int, typer.Option(help="Length of each response.")] = 128,
+    endpoint: Annotated[str, typer.Option(help="chat, completions, responses or embeddings.")] = "chat",
+    workers: Annotated[str, typer.Option(help="Load generator processes, or auto.")] = "auto",
     cluster: options.ClusterOption = None,
-    slo: Annotated[str | None, typer.Option("--slo", help="SLO of a good request: ttft=500ms,tpot=80ms.")] = None,
+    slo: Annotated[str | None, typer.Option(help="SLO of a good request: ttft=500ms,tpot=80ms.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file too.")] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of prompts and arrivals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.")] = 0,
     salt: Annotated[
         int | None,
-        typer.Option("--salt", help="Seed of the words of prompts; random by default, 0 for none.", show_default=False),
+        typer.Option(help="Seed of the words of prompts; random by default, 0 for none.", show_default=False),
     ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option("--api-key-env", help="Environment variable with the API key.")
-    ] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the API key.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
+        list[str] | None, typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
     ] = None,
-    ca: Annotated[str | None, typer.Option("--ca", help="CA certificates to trust instead of the system's.")] = None,
-    cert: Annotated[str | None, typer.Option("--cert", help="Client certificate, PEM.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Key of the client certificate, PEM.")] = None,
-    proxy: Annotated[str | None, typer.Option("--proxy", help="HTTP proxy; the environment's is not used.")] = None,
+    ca: Annotated[str | None, typer.Option(help="CA certificates to trust instead of the system's.")] = None,
+    cert: Annotated[str | None, typer.Option(help="Client certificate, PEM.")] = None,
+    key: Annotated[str | None, typer.Option(help="Key of the client certificate, PEM.")] = None,
+    proxy: Annotated[str | None, typer.Option(help="HTTP proxy; the environment's is not used.")] = None,
     audit: Annotated[
         bool, typer.Option("--audit", help="Report the read delay by kernel timestamps of arrivals.")
     ] = False,
     warmup: Annotated[
-        str, typer.Option("--warmup", help="Requests before the measurement; auto sends until TTFT is stable.")
+        str, typer.Option(help="Requests before the measurement; auto sends until TTFT is stable.")
     ] = "auto",
-    search: Annotated[
-        str | None, typer.Option("--search", help="Search the capacity over rate or concurrency.")
-    ] = None,
+    search: Annotated[str | None, typer.Option(help="Search the capacity over rate or concurrency.")] = None,
     lowest: Annotated[str | None, typer.Option("--from", help="Lowest level of --search, like 1/s.")] = None,
     highest: Annotated[str | None, typer.Option("--to", help="Highest level of --search, like 64/s.")] = None,
-    target: Annotated[
-        str | None, typer.Option("--target", help="Share of good requests for --search [default: 95%].")
-    ] = None,
-    resolution: Annotated[
-        str | None, typer.Option("--resolution", help="Resolution of --search [default: 10%].")
-    ] = None,
-    probe: Annotated[
-        int | None, typer.Option("--probe", help="Most requests per level of --search [default: 1000].")
-    ] = None,
-    budget: Annotated[int | None, typer.Option("--budget", help="Most requests of a whole --search.")] = None,
+    target: Annotated[str | None, typer.Option(help="Share of good requests for --search [default: 95%].")] = None,
+    resolution: Annotated[str | None, typer.Option(help="Resolution of --search [default: 10%].")] = None,
+    probe: Annotated[int | None, typer.Option(help="Most requests per level of --search [default: 1000].")] = None,
+    budget: Annotated[int | None, typer.Option(help="Most requests of a whole --search.")] = None,
     least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:

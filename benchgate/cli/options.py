@@ -1,17 +1,25 @@
-"""Options that several commands share, and the files and folders that they name."""
+"""Options that several commands share, and the files that they name: suites, results, waivers as of a day."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchgate.cli.saying import log
 from benchgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchgate.model.run import Run
+    from benchgate.model.verdict import Waivers
+    from benchgate.suite.schema import Suite
+    from benchgate.suite.waivers import WaiverFile
 
 STORE = ".benchgate/benchgate.db"
 WORK_DIR = Path(".benchgate")
@@ -135,3 +143,84 @@ def find_suite(reference: str) -> Path:
     near = difflib.get_close_matches(reference, shipped, n=1)
     hint = f"; did you mean the shipped suite {near[0]!r}?" if near else f"; shipped suites: {', '.join(shipped)}"
     raise UsageError(f"there is no suite file {reference!r}{hint}")
+
+
+def today() -> date:
+    """Return the current day in UTC."""
+    return datetime.now(UTC).date()
+
+
+def waivers_for_run(path: Path | None, suite: Suite) -> Waivers | None:
+    """Return the waivers for a new run; log those that do not fit the suite."""
+    if path is None:
+        return None
+    file = read_waivers(path, today())
+    _log_misfits(file, suite)
+    return file.waivers
+
+
+def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waivers | None:
+    """Return the waivers for a stored run, as of a day between its measurement and today.
+
+    Raises UsageError for a day outside, and for one that would revive a waiver that has expired by today.
+    """
+    if path is None:
+        if as_of is not None:
+            raise UsageError("--as-of is the day as of which waivers are evaluated; add --waivers, or leave it out")
+        return None
+    from benchgate.model.deployment import Arm
+    from benchgate.suite.schema import Suite
+    from benchgate.suite.types import parse_day
+
+    now = day = today()
+    if as_of is not None:
+        try:
+            day = parse_day(as_of)
+        except ValueError as error:
+            raise UsageError(f"--as-of: {error}") from error
+        if not run.day <= day <= now:
+            raise UsageError(
+                f"--as-of {day}: expected a day from {run.day}, when the run was measured, to {now}, today"
+            )
+    file, candidate = read_waivers(path, day), run.arms[Arm.CANDIDATE].name
+    for waiver, (line, column) in zip(file.waivers.entries, file.places, strict=True):
+        if waiver.names(run.suite_name, candidate) and waiver.days_left(day) >= 0 > waiver.days_left(now):
+            where = f"{file.source}:{line}:{column}"
+            raise UsageError(
+                f"--as-of {day}: the waiver of {waiver.check} ({where}) expired at the end of {waiver.expires}, and an "
+                "earlier day does not revive it; leave --as-of out"
+            )
+    _log_misfits(file, Suite.from_stored(run.suite))
+    return file.waivers
+
+
+def read_waivers(path: Path, as_of: date) -> WaiverFile:
+    """Read a file of waivers. UsageError where it cannot be read, SuiteError with every mistake in it."""
+    from benchgate.suite.waivers import parse_waivers
+    from benchgate.system import read_text_file
+
+    try:
+        text = read_text_file(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the file of waivers {path} cannot be read: {error}") from error
+    return parse_waivers(text, str(path), as_of)
+
+
+def _log_misfits(file: WaiverFile, suite: Suite) -> None:
+    """Log a file's notes, and each waiver whose check or deployment the suite does not have, with the nearest."""
+    from benchgate.gate.policy import specs_over
+    from benchgate.suite.messages import suggestion
+
+    tasks = suite.quality.names if suite.quality is not None else ()
+    ids = [spec.id for scored in (False, True) for spec in specs_over(suite, dict.fromkeys(tasks, scored))]
+    lines = [f"{file.source}: {note}" for note in file.notes]
+    for waiver, (line, column) in zip(file.waivers.entries, file.places, strict=True):
+        if waiver.suite != suite.suite:
+            continue
+        where = f"{file.source}:{line}:{column}"
+        if waiver.deployment not in suite.deployments:
+            near = suggestion(waiver.deployment, suite.deployments)
+            lines.append(f'{where}: {suite.suite} has no deployment "{waiver.deployment}"; {near}')
+        if waiver.check not in ids:
+            lines.append(f'{where}: {suite.suite} has no check "{waiver.check}"; {suggestion(waiver.check, ids)}')
+    log(*(f"benchgate: {line}" for line in lines))

@@ -21,7 +21,10 @@ from benchgate.cli.options import Format, StrictOption, refuse_unwritable
 from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import terminal_text
+from benchgate.integrations import ci
+from benchgate.integrations.ci import report_link, run_url
 from benchgate.report.formats import Output, rendered
+from benchgate.system import read_text_file
 
 if TYPE_CHECKING:
     from benchgate.pipeline.judge import Decision
@@ -70,20 +73,40 @@ class OutputOptions:
     def parse(
         cls,
         *,
-        report: Path | None = None,
-        write: Sequence[str] = (),
-        report_url: str | None = None,
-        strict: bool = False,
-        format: Format = Format.TEXT,
+        report: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL)
+        ] = None,
+        write: Annotated[
+            list[str] | None,
+            typer.Option(
+                metavar="FORMAT=FILE",
+                help=f"Write another format to FILE; repeatable. Formats: {', '.join((*Output, STATEMENT_FORMAT))}.",
+                rich_help_panel=_PANEL,
+            ),
+        ] = None,
+        report_url: ReportUrlOption = None,
+        strict: StrictOption = False,
+        format: Annotated[
+            Format, typer.Option(help="Format of standard output.", rich_help_panel=_PANEL)
+        ] = Format.TEXT,
     ) -> Self:
-        """Check the files that the command line names. Touches none of them.
+        """Check the files that the command line names: its options are these parameters. Touches no file.
 
         Raises UsageError for an unknown format, two results in one file, a file that cannot be written, and links to a
         report without a known address.
         """
         statement, files = None, []
-        for text in write:
-            word, file = _format_and_file(text)
+        for text in write or ():
+            word, equals, name = text.partition("=")
+            known = (*Output, STATEMENT_FORMAT)
+            if word not in known:
+                near = difflib.get_close_matches(word, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+                raise UsageError(f"--write {text}: unknown format {word!r}; {hint}")
+            if not equals or not name:
+                usual = f"verdict{STATEMENT_SUFFIX}" if word == STATEMENT_FORMAT else Output(word).file_name
+                raise UsageError(f"--write {text}: expected FORMAT=FILE, like {word}={usual}")
+            file = Path(name)
             if word == STATEMENT_FORMAT and statement is None:
                 statement = file
             elif word == STATEMENT_FORMAT:
@@ -174,37 +197,12 @@ class OutputOptions:
 
 def with_output(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of a verdict's output to a command, which gets them as its argument `output`."""
-
-    def parse(
-        report: Annotated[
-            Path | None,
-            typer.Option("--report", metavar="FILE", help="Write the HTML report to FILE.", rich_help_panel=_PANEL),
-        ] = None,
-        write: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--write",
-                metavar="FORMAT=FILE",
-                help=f"Write another format to FILE; repeatable. Formats: {', '.join((*Output, STATEMENT_FORMAT))}.",
-                rich_help_panel=_PANEL,
-            ),
-        ] = None,
-        report_url: ReportUrlOption = None,
-        strict: StrictOption = False,
-        format: Annotated[
-            Format, typer.Option("--format", help="Format of standard output.", rich_help_panel=_PANEL)
-        ] = Format.TEXT,
-    ) -> OutputOptions:
-        return OutputOptions.parse(
-            report=report, write=write or (), report_url=report_url, strict=strict, format=format
-        )
-
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "output"]
-    shared = inspect.signature(parse, eval_str=True).parameters
+    shared = inspect.signature(OutputOptions.parse, eval_str=True).parameters
 
     @functools.wraps(command)
     def run(**given: object) -> None:
-        output = parse(**{name: given.pop(name) for name in shared if name in given})  # type: ignore[arg-type]  # typer converted them
+        output = OutputOptions.parse(**{name: given.pop(name) for name in shared if name in given})  # type: ignore[arg-type]  # typer converted them
         command(**given, output=output)
 
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())]
@@ -215,8 +213,6 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
     """Raise UsageError for a malformed `--report-url`, and for links to a report without an address."""
-    from benchgate.integrations.ci import report_link
-
     link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
     if link is None and Output.GITLAB_ANNOTATIONS in forms:
         raise UsageError(
@@ -234,7 +230,11 @@ def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], o
     """
     decision = decision.with_strict(strict=output.strict)
     if output.explain is not None:
-        _require_explainable(decision, output.explain, output.format)
+        from benchgate.report.checks import find_check
+
+        if output.format not in (Format.TEXT, Format.JSON):
+            raise UsageError(f"--explain prints text or json; leave --format {output.format} out")
+        find_check(decision.verdict, output.explain)
     output.clear()
     expected = decision.exit_code if decision.store_fault is None else ExitCode.PUBLISH_FAILED
     code = ExitCode.CRASH  # until nothing below failed unexpectedly
@@ -299,7 +299,6 @@ def verdict_context(
     decision: Decision, code: ExitCode, *, report_url: str | None, report: Path | None, suite: Path | None
 ) -> VerdictContext:
     """Return what every output format is made from, of a process that ends with this code."""
-    from benchgate.integrations.ci import report_link
     from benchgate.report.results import VerdictContext
 
     return VerdictContext(
@@ -320,8 +319,6 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     whatever ends the command, with those that were judged by then. The CI system's verdict is withdrawn while a
     candidate is measured: an earlier candidate's must not stand for one without a verdict.
     """
-    from benchgate.integrations import ci
-
     done: list[tuple[str, Decision, OutputOptions, ExitCode]] = []
     documents: list[str] = []
     own = {name: output.of_candidate(name) for name in candidates}
@@ -374,33 +371,13 @@ def _beside(report: Path) -> Path:
     return report.with_name(f"{report.name}{STATEMENT_SUFFIX}")
 
 
-def _format_and_file(text: str) -> tuple[str, Path]:
-    word, equals, file = text.partition("=")
-    known = (*Output, STATEMENT_FORMAT)
-    if word not in known:
-        near = difflib.get_close_matches(word, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
-        raise UsageError(f"--write {text}: unknown format {word!r}; {hint}")
-    if not equals or not file:
-        name = f"verdict{STATEMENT_SUFFIX}" if word == STATEMENT_FORMAT else Output(word).file_name
-        raise UsageError(f"--write {text}: expected FORMAT=FILE, like {word}={name}")
-    return word, Path(file)
-
-
-def _require_explainable(decision: Decision, check: str, format: Format) -> None:
-    from benchgate.report.checks import find_check
-
-    if format not in (Format.TEXT, Format.JSON):
-        raise UsageError(f"--explain prints text or json; leave --format {format} out")
-    find_check(decision.verdict, check)
-
-
 def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, publish: bool) -> Iterator[str]:
     """Write report, files and statement, and publish; yield every fault.
 
     What is written states the exit code as far as it is known by then, which at first is `code`.
     """
-    from benchgate.pipeline.judge import publish_decision, write_report
+    from benchgate.pipeline.judge import write_report
+    from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
 
     if decision.store_fault is not None:
         yield spelled(decision.store_fault)
@@ -423,7 +400,15 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
             _write_statement(decision, code, output, statement, report_sha256)
             log(f"statement: {statement}")
         if publish:
-            publish_decision(decision, output.report, exit_code=code, statement_path=statement)
+            ci.publish_outputs(
+                os.environ,
+                verdict=decision.verdict,
+                run_id=decision.evidence.run.id,
+                exit_code=code,
+                report_path=output.report,
+                statement_path=statement,
+            )
+            ci.publish_summary(os.environ, lambda: markdown_of(decision.report.view, SUMMARY_BYTES))
     except PublishError as error:
         yield str(error)
         yield from _withdrawal_faults() if publish else ()  # outputs may be published, and the summary not
@@ -446,7 +431,6 @@ def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> I
 def _write_statement(
     decision: Decision, code: ExitCode, output: OutputOptions, path: Path, report_sha256: str | None
 ) -> None:
-    from benchgate.integrations.ci import run_url
     from benchgate.pipeline.judge import write_whole
     from benchgate.release.attest import StatedFile, statement_of
 
@@ -461,8 +445,6 @@ def _write_statement(
 
 
 def _withdrawal_faults() -> list[str]:
-    from benchgate.integrations import ci
-
     try:
         ci.withdraw_outputs(os.environ)
     except PublishError as error:
@@ -489,7 +471,6 @@ def _as_text(decision: Decision) -> str:
 def _suite_lines(decision: Decision, suite: Path) -> SuiteLines | None:
     """Return the lines of the checks in the suite's file, if that lies in the checked-out repository."""
     from benchgate.report.results import suite_lines
-    from benchgate.system import read_text_file
 
     root = next((os.environ[name] for name in _CHECKOUT_VARIABLES if os.environ.get(name)), ".")
     try:

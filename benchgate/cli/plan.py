@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,20 +12,22 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, spelled
-from benchgate.cli.inputs import price_documents, price_lines
 from benchgate.cli.options import CareFormat, find_suite
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
+from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
+from benchgate.report.table import aligned
+from benchgate.suite.loader import default_checks, line_of
+from benchgate.suite.rules.load import suite_warnings
+from benchgate.suite.rules.suite import each_candidate
+from benchgate.suite.schema import Suite
 from benchgate.units import as_written, show_duration, show_number, show_percent, show_points
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from benchgate.pipeline.suite_file import SuiteFile
+    from benchgate.model.deployment import Deployment
     from benchgate.plan.check_power import CheckPower
     from benchgate.plan.power import PromotionChance
-    from benchgate.plan.preview import Preview, RunCost, RunCostRange, StagePreview
-    from benchgate.suite.schema import Suite
+    from benchgate.plan.preview import Preview, RunCostRange, StagePreview
 
 _STAGE_HEADINGS = ("stage", "offered", "requests", "rate", "tokens/s at most", "lasts", "workers")
 _CHECK_HEADINGS = ("check", "margin", "sees (80 / 95 %)", "has", "needs", "equal passes", "spread")
@@ -62,7 +66,7 @@ def plan(
             documents += [{**of_suite, **one} for one in _documents(declared, found)]
         else:
             _show(path, declared, found, store)
-        _warn(file)
+        log(*(str(warning) for warning in suite_warnings(declared, file.text, str(file.path))))
         refused = dict.fromkeys(line for one in found.values() for line in (*one.problems, *one.refused))
         problems += [f"benchgate: {path}: {line}" for line in refused]
     if output is CareFormat.JSON:
@@ -77,8 +81,6 @@ def plan(
 def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tuple[SuiteFile, Mapping[str, Preview]]:
     """Return the suite and the plan of each candidate. Raises SuiteError with every problem, missing files included."""
     from benchgate.pipeline.preflight import preview_suite
-    from benchgate.pipeline.suite_file import load_suite, missing_files
-    from benchgate.suite.rules.suite import each_candidate
 
     try:
         file = load_suite(path)
@@ -94,24 +96,41 @@ def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tup
 
 
 def _documents(declared: Suite, found: Mapping[str, Preview]) -> Iterator[dict[str, object]]:
-    from dataclasses import asdict
-
     from benchgate.pipeline.error_budget import budget_lines
+    from benchgate.report.document import price_document
 
-    beside = {"error_budget": budget_lines(declared), "prices": price_documents(declared)}
+    beside = {
+        "error_budget": budget_lines(declared),
+        "prices": {one.name: price_document(one) for one in _priced_by_file(declared)},
+    }
     for name, preview in found.items():
         checks = [{**asdict(check), "short": check.short} for check in preview.checks]
         document = {**asdict(preview), "checks": checks, **{key: value for key, value in beside.items() if value}}
         yield {"candidate": name, **document} if declared.candidates else document
 
 
+def _priced_by_file(suite: Suite) -> list[Deployment]:
+    from benchgate.pipeline.deployments import declared_deployment
+
+    arms = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
+    return [deployment for name in arms if (deployment := declared_deployment(suite, name)).price_entry]
+
+
 def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str) -> None:
     from benchgate.pipeline.error_budget import budget_lines
-    from benchgate.suite.loader import default_checks, line_of
+    from benchgate.report.sections.cost import price_and_use, price_source
 
-    lines = [*_texts(str(path), found, declared.candidates)]
+    lines: list[str] = []
+    for preview in dict.fromkeys(found.values()):  # once for candidates with the same plan
+        lines += _lines(str(path), preview)
+        alike = [name for name, one in found.items() if one == preview]
+        if declared.candidates:
+            runs = f"{len(alike)} runs, one for each of" if len(alike) > 1 else "one run, for"
+            lines.append(f"runs     {runs} {', '.join(alike)}: each sends what stands above")
     lines += [f"budget   {line}" for line in budget_lines(declared)]
-    lines += [f"price    {line}" for line in price_lines(declared)]
+    lines += [
+        f"price    {one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in _priced_by_file(declared)
+    ]
     if declared.gate.checks == default_checks(declared):
         lines += ["gate     the suite has no checks of its own; these are the defaults:"]
         lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]
@@ -126,23 +145,6 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
         log(f"benchgate: measure what the load generator here can deliver with `{command}`")
 
 
-def _warn(file: SuiteFile) -> None:
-    """Log what is measured less well than it looks, with its place in the suite."""
-    from benchgate.suite.rules.load import suite_warnings
-
-    log(*(str(warning) for warning in suite_warnings(file.suite, file.text, str(file.path))))
-
-
-def _texts(source: str, found: Mapping[str, Preview], candidates: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of the plan, once for candidates with the same plan."""
-    for preview in dict.fromkeys(found.values()):
-        yield from _lines(source, preview)
-        alike = [name for name, one in found.items() if one == preview]
-        if candidates:
-            runs = f"{len(alike)} runs, one for each of" if len(alike) > 1 else "one run, for"
-            yield f"runs     {runs} {', '.join(alike)}: each sends what stands above"
-
-
 def _lines(source: str, found: Preview) -> Iterator[str]:
     yield f"{source}: plan {found.plan_sha256[:12]}; nothing was sent"
     where = "on both arms" if found.arms > 1 else "of the one deployment"
@@ -150,17 +152,19 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         yield f"starts   {found.starts:,} {where}, from nothing to a first good completion"
     if found.stages:
         yield ""
-        rows = [_STAGE_HEADINGS, *map(_stage_row, found.stages)]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_STAGE_HEADINGS))]
-        for row in rows:
-            yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield from aligned([_STAGE_HEADINGS, *map(_stage_row, found.stages)])
         yield ""
         most = "at most " if found.fewest_blocks < found.blocks else ""
         ramp = f", and about {found.ramp_requests:,} for the ramp" if found.ramp_requests else ""
         warmup = f"{'at least ' if found.warmup_goes_on else ''}{found.warmup_requests:,} of them warm-up"
         requests = f"{most}{found.load_requests:,} requests, {warmup}{ramp}"
-        yield f"load     {found.block_range} {where}: {requests}; {_tokens(found)}"
-        yield f"         {_load_time(found)}"
+        tokens = f"about {found.input_tokens:,} tokens in, at most {found.output_tokens:,} out"
+        yield f"load     {found.block_range} {where}: {requests}; {tokens}"
+        if found.load_s == 0:
+            yield f"{_INDENT}the duration depends on the servers"
+        else:
+            rest = "" if found.load_s_known else "; closed loops take as long as the servers need"
+            yield f"{_INDENT}the schedules take {show_duration(found.load_s)}{rest}"
     if found.capacity_requests:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
     if found.eval_items:
@@ -170,13 +174,22 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
     if found.text_positions:
         yield f"texts    {found.text_positions:,} positions on both arms"
     if found.shadow_prompts:
-        asked = ((found.judge_requests, "to a judge"), (found.similarity_requests, "for embeddings"))
-        beside = "".join(f", and at most {number:,} {what}" for number, what in asked if number)
+        more = ((found.judge_requests, "to a judge"), (found.similarity_requests, "for embeddings"))
+        beside = "".join(f", and at most {number:,} {purpose}" for number, purpose in more if number)
         yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{beside}"
     yield from check_lines(found.checks, found.promotion)
-    yield from total_lines(found.totals)
-    if found.stages:
-        yield f"client   {_client(found)}"
+    yield from _total_lines(found.totals)
+    if not found.stages:
+        return
+    if found.client_measured_at is None:
+        yield "client   the capacity of this machine's load generator is unknown"
+    else:
+        able = "delivers all of this"
+        if found.problems:
+            able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
+        elif found.unknowns:
+            able = "was not measured with as much"
+        yield f"client   the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"
 
 
 def _stage_row(stage: StagePreview) -> tuple[str, ...]:
@@ -190,39 +203,19 @@ def _stage_row(stage: StagePreview) -> tuple[str, ...]:
     return (demand.name, stage.offered, f"{demand.requests:,}", rate, tokens, lasts, workers)
 
 
-def _tokens(found: Preview) -> str:
-    return f"about {found.input_tokens:,} tokens in, at most {found.output_tokens:,} out"
-
-
-def _load_time(found: Preview) -> str:
-    if found.load_s == 0:
-        return "the duration depends on the servers"
-    schedules = f"the schedules take {show_duration(found.load_s)}"
-    return schedules if found.load_s_known else f"{schedules}; closed loops take as long as the servers need"
-
-
-def _client(found: Preview) -> str:
-    if found.client_measured_at is None:
-        return "the capacity of this machine's load generator is unknown"
-    able = "delivers all of this"
-    if found.problems:
-        able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
-    elif found.unknowns:
-        able = "was not measured with as much"
-    return f"the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"
-
-
 def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None) -> Iterator[str]:
     """Yield a row for each check, the source of its spread, and how often an identical candidate passes them all."""
     if not checks:
         return
     yield ""
-    rows = [_CHECK_HEADINGS, *map(_check_row, checks)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_CHECK_HEADINGS))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from aligned([_CHECK_HEADINGS, *map(_check_row, checks)])
     yield ""
-    yield from _rests_on(checks)
+    if any(check.source == "assumed" for check in checks):
+        yield "spread   ~ is assumed, and refuses nothing"
+    for source in dict.fromkeys(check.source for check in checks if check.source not in (None, "assumed")):
+        yield f"spread   by the {source}"
+    if any(not check.required for check in checks):
+        yield "         checks in brackets are advisory"
     for note in dict.fromkeys(check.note for check in checks if check.note is not None):
         named = ", ".join(check.id for check in checks if check.note == note)
         yield from _wrapped("", f"{named}: {note}")
@@ -230,13 +223,24 @@ def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None)
         yield from _wrapped("equal", _promotion(promotion, [c.id for c in checks if c.required and c.passes is None]))
 
 
-def total_lines(found: RunCostRange) -> Iterator[str]:
-    """Yield requests, tokens, minutes and dollars, from the first interim analysis to the last."""
+def _total_lines(found: RunCostRange) -> list[str]:
+    """Return requests, tokens, minutes and dollars, from the first interim analysis to the last."""
     least, most = found.least, found.most
-    requests = f"{_span(least.requests, most.requests)} requests"
-    tokens = f"{_span(least.input_tokens, most.input_tokens)} tokens in and at most {most.output_tokens:,} out"
-    asked = f"{requests}, {tokens} of the load" if most.blocks else requests
-    yield from _wrapped("total", f"{asked}; {_total_time(found)}; {_money(least, most)}")
+    sent = f"{_span(least.requests, most.requests)} requests"
+    if most.blocks:
+        tokens = f"{_span(least.input_tokens, most.input_tokens)} tokens in and at most {most.output_tokens:,} out"
+        sent = f"{sent}, {tokens} of the load"
+    if least.seconds is None or most.seconds is None:
+        duration = "duration unknown: it depends on the servers"
+    else:
+        unit, size_s = ("minutes", _MINUTE_S) if most.seconds >= 2 * _MINUTE_S else ("seconds", 1.0)
+        took = f"{_span(least.seconds / size_s, most.seconds / size_s)} {unit}"
+        by_schedules = found.seconds_from == "schedules"
+        duration = f"at least {took}, by its schedules" if by_schedules else f"{took}, as {found.seconds_from} took"
+    cost = "cost unknown"
+    if least.usd is not None and most.usd is not None:
+        cost = f"${_cents(least.usd)}" + (f" to ${_cents(most.usd)}" if most.usd > least.usd else "")
+    return _wrapped("total", f"{sent}; {duration}; {cost}")
 
 
 def _wrapped(title: str, text: str) -> list[str]:
@@ -272,16 +276,6 @@ def _chance(share: float) -> str:
     return "<1 %" if 0 < share < 0.01 else f"{share:.0%}".replace("%", " %")
 
 
-def _rests_on(checks: Sequence[CheckPower]) -> Iterator[str]:
-    sources = dict.fromkeys(check.source for check in checks if check.source not in (None, "assumed"))
-    if any(check.source == "assumed" for check in checks):
-        yield "spread   ~ is assumed, and refuses nothing"
-    for source in sources:
-        yield f"spread   by the {source}"
-    if any(not check.required for check in checks):
-        yield "         checks in brackets are advisory"
-
-
 def _promotion(promotion: PromotionChance, unknown: Sequence[str]) -> str:
     """Say how often an identical candidate passes; `unknown` are required checks that the chance leaves out."""
     if promotion.chance is None:
@@ -291,25 +285,6 @@ def _promotion(promotion: PromotionChance, unknown: Sequence[str]) -> str:
     without = f"; not counted: {', '.join(unknown)} (`?` above), which may fail too" if unknown else ""
     passes = f"an identical candidate passes {_chance(promotion.chance)} of the time"
     return f"{passes} ({counted} required checks, assuming independence){after}{without}"
-
-
-def _total_time(found: RunCostRange) -> str:
-    least, most = found.least.seconds, found.most.seconds
-    if least is None or most is None:
-        return "duration unknown: it depends on the servers"
-    unit, size = ("minutes", _MINUTE_S) if most >= 2 * _MINUTE_S else ("seconds", 1.0)
-    took = f"{_span(least / size, most / size)} {unit}"
-    return (
-        f"at least {took}, by its schedules"
-        if found.seconds_from == "schedules"
-        else f"{took}, as {found.seconds_from} took"
-    )
-
-
-def _money(least: RunCost, most: RunCost) -> str:
-    if least.usd is None or most.usd is None:
-        return "cost unknown"
-    return f"${_cents(least.usd)}" + (f" to ${_cents(most.usd)}" if most.usd > least.usd else "")
 
 
 def _cents(usd: float) -> str:

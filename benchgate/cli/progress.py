@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
-from typing import Protocol, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from benchgate.cli.saying import log, stderr_console
 from benchgate.escape import terminal_line
 
+if TYPE_CHECKING:
+    from benchgate.pipeline.work import Progress
+
 _LINE_EVERY_S = 5.0
 
 
-class CliProgress(Protocol):
-    """Progress that the command line opens and closes around a run."""
-
-    def __enter__(self) -> Self:
-        """Start showing."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop showing."""
-
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase starts; `steps` steps will follow."""
-
-    def step(self, done: str) -> None:
-        """Count a step as done."""
-
-    def note(self, line: str) -> None:
-        """Something takes long, and this is why."""
-
-
-def make_progress(title: str) -> CliProgress:
-    """A bar when stderr is a terminal, plain lines otherwise."""
-    return _Bar(title) if sys.stderr.isatty() else _Lines(title)
+@contextmanager
+def make_progress(title: str) -> Iterator[Progress]:
+    """Show progress during the block: a bar when stderr is a terminal, plain lines otherwise."""
+    if not sys.stderr.isatty():
+        yield _Lines(title)
+        return
+    bar = _Bar(title)
+    with bar.bars:
+        yield bar
 
 
 class _Lines:
@@ -44,14 +33,6 @@ class _Lines:
 
     def __init__(self, title: str) -> None:
         self._title, self._phase, self._steps, self._done, self._last_s = title, "", 0, 0, 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
 
     def begin(self, phase: str, steps: int) -> None:
         self._phase, self._steps, self._done, self._last_s = phase, steps, 0, time.monotonic()
@@ -75,7 +56,7 @@ class _Bar:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._title = terminal_line(title)
-        self._bars = Progress(
+        self.bars = Progress(
             TextColumn("{task.description}", markup=False),  # words of suites and servers are no markup
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -85,23 +66,14 @@ class _Bar:
             redirect_stdout=False,  # else rich wraps others' lines, and a wrapped one may begin like a command
             redirect_stderr=False,
         )
-        self._task = self._bars.add_task(self._title, total=None, done="")
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
+        self._task = self.bars.add_task(self._title, total=None, done="")
 
     def begin(self, phase: str, steps: int) -> None:
-        self._bars.update(self._task, visible=False)
-        self._task = self._bars.add_task(f"{self._title}: {terminal_line(phase)}", total=steps, done="")
+        self.bars.update(self._task, visible=False)
+        self._task = self.bars.add_task(f"{self._title}: {terminal_line(phase)}", total=steps, done="")
 
     def step(self, done: str) -> None:
-        self._bars.update(self._task, advance=1, done=terminal_line(done))
+        self.bars.update(self._task, advance=1, done=terminal_line(done))
 
     def note(self, line: str) -> None:
-        self._bars.update(self._task, done=terminal_line(line))
+        self.bars.update(self._task, done=terminal_line(line))

@@ -6,28 +6,26 @@ import difflib
 import getpass
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.inputs import waivers_for_stored
-from benchgate.cli.options import CareFormat, Format, find_suite
+from benchgate.cli.options import CareFormat, Format, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
+from benchgate.units import parse_duration_s
 
 if TYPE_CHECKING:
     from benchgate.integrations.ci import GitHubContext
     from benchgate.integrations.github_feedback import Message
-    from benchgate.model.verdict import Waivers
-    from benchgate.release.attest import Statement
     from benchgate.release.promote import Recorded
     from benchgate.release.publish import GitHubTargets, Judged, Publisher
-    from benchgate.release.verify import Part, Signer, Verified
+    from benchgate.release.verify import Signer, Verified
     from benchgate.store.repository import Store
 
 
@@ -40,39 +38,32 @@ def publish(
     check_run: Annotated[bool, typer.Option("--check-run", help="Conclude a check run of the commit.")] = False,
     commit_status: Annotated[bool, typer.Option("--commit-status", help="Add a status to the commit.")] = False,
     deployment: Annotated[
-        int | None, typer.Option("--deployment", metavar="ID", min=1, help="Add a status to this GitHub deployment.")
+        int | None, typer.Option(metavar="ID", min=1, help="Add a status to this GitHub deployment.")
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Write the job summary of this step.")] = False,
-    webhook: Annotated[
-        str | None,
-        typer.Option("--webhook", metavar="URL", help="Post it to this address, signed."),
-    ] = None,
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="Post it to this address, signed.")] = None,
     slack: Annotated[bool, typer.Option("--slack", help="Post it to the address in BENCHGATE_SLACK_URL.")] = False,
     push_metrics: Annotated[
-        str | None, typer.Option("--push-metrics", metavar="URL", help="Push the run's metrics to this Pushgateway.")
+        str | None, typer.Option(metavar="URL", help="Push the run's metrics to this Pushgateway.")
     ] = None,
-    pr: Annotated[int | None, typer.Option("--pr", min=1, help="Pull request.", show_default="the CI event's")] = None,
-    sha: Annotated[str | None, typer.Option("--sha", help="Commit.", show_default="the CI event's")] = None,
+    pr: Annotated[int | None, typer.Option(min=1, help="Pull request.", show_default="the CI event's")] = None,
+    sha: Annotated[str | None, typer.Option(help="Commit.", show_default="the CI event's")] = None,
     details_url: Annotated[
-        str | None,
-        typer.Option("--details-url", metavar="URL", help="Page to link to.", show_default="page of the CI run"),
+        str | None, typer.Option(metavar="URL", help="Page to link to.", show_default="page of the CI run")
     ] = None,
     suite: Annotated[
-        Path | None,
-        typer.Option("--suite", metavar="FILE", help="Suite's file that the run must be of; its lines are annotated."),
+        Path | None, typer.Option(metavar="FILE", help="Suite's file that the run must be of; its lines are annotated.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", help="Distinguishes runs of one suite and candidate on one commit.")
+        str | None, typer.Option(help="Distinguishes runs of one suite and candidate on one commit.")
     ] = None,
     begin: Annotated[
-        str | None, typer.Option("--begin", metavar="SUITE", help="Instead of a run: this suite is being measured.")
+        str | None, typer.Option(metavar="SUITE", help="Instead of a run: this suite is being measured.")
     ] = None,
     no_verdict: Annotated[
-        str | None, typer.Option("--no-verdict", metavar="SUITE", help="Instead of a run: this suite has no verdict.")
+        str | None, typer.Option(metavar="SUITE", help="Instead of a run: this suite has no verdict.")
     ] = None,
-    candidate: Annotated[
-        str | None, typer.Option("--candidate", help="Candidate of --begin or --no-verdict, of several.")
-    ] = None,
+    candidate: Annotated[str | None, typer.Option(help="Candidate of --begin or --no-verdict, of several.")] = None,
     required: Annotated[
         bool, typer.Option("--required/--optional", help="Exit with 13 if something was not published.")
     ] = True,
@@ -111,15 +102,22 @@ def publish(
         )
     of_a_run = {"RUN": run, "--suite": suite, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
     of_a_run |= {"--webhook": webhook, "--slack": slack, "--push-metrics": push_metrics}
-    _require_one_of({"RUN": run, "--begin": begin, "--no-verdict": no_verdict})
+    subjects = {"RUN": run, "--begin": begin, "--no-verdict": no_verdict}
+    named = [name for name, value in subjects.items() if value is not None]
+    if not named:
+        raise UsageError(
+            "name the RUN to publish, by its id, its label or its bundle; or --begin or --no-verdict SUITE"
+        )
+    if len(named) > 1:
+        raise UsageError(f"{named[0]} and {named[1]} say two things of one commit; leave one out")
     context = github_context(os.environ, sha=sha, pull=pr, details_url=details_url)
     if run is None:
         of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
         _refuse_given(of_a_run, "is of a run that was judged; leave it out")
-        names = _candidates(begin or no_verdict or "", candidate)
-        raise typer.Exit(
-            int(_publish_without_verdict(names, targets, context, key, ended=begin is None, required=required))
+        code = _publish_without_verdict(
+            begin or no_verdict or "", candidate, targets, context, key, ended=begin is None, required=required
         )
+        raise typer.Exit(int(code))
     _refuse_given(
         {"--candidate": candidate}, "is of --begin and --no-verdict; a run knows its candidate, so leave it out"
     )
@@ -128,27 +126,16 @@ def publish(
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         judged = judge_to_publish(opened, run_id, waivers=tolerated, strict=strict, suite_file=suite)
     message = message_of(judged, context, key=key, suite_file=suite)
-    others = notifiers(judged, elsewhere, context.details_url, os.environ)
-    to = {**publishers(targets, context, os.environ), **others}
+    to = {**publishers(targets, context, os.environ)}
+    to |= notifiers(judged, elsewhere, context.details_url, os.environ)
     code = _publish_verdict(judged, message, to, output, required=required)
     raise typer.Exit(int(judged.exit_code if code is ExitCode.OK and exit_verdict else code))
 
 
-def _require_one_of(given: Mapping[str, str | None]) -> None:
-    """Raise UsageError unless exactly one is given."""
-    said = [name for name, value in given.items() if value is not None]
-    if not said:
-        raise UsageError(
-            "name the RUN to publish, by its id, its label or its bundle; or --begin or --no-verdict SUITE"
-        )
-    if len(said) > 1:
-        raise UsageError(f"{said[0]} and {said[1]} say two things of one commit; leave one out")
-
-
 def _refuse_given(given: Mapping[str, object], because: str) -> None:
-    said = next((option for option, value in given.items() if value not in (None, False)), None)
-    if said is not None:
-        raise UsageError(f"{said} {because}")
+    option = next((option for option, value in given.items() if value not in (None, False)), None)
+    if option is not None:
+        raise UsageError(f"{option} {because}")
 
 
 @contextmanager
@@ -200,26 +187,13 @@ def _publish_all(message: Message, to: Mapping[str, Publisher]) -> bool:
     failed = False
     for one in publish_all(message, to):
         failed = failed or one.fault is not None
-        said = f"{one.name}: {one.done}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}"
-        log(said)
+        log(f"{one.name}: {one.done}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}")
     return failed
 
 
-def _candidates(suite: str, candidate: str | None) -> list[tuple[str, str]]:
-    """Return the names of the suite and each candidate. Raises UsageError for an unknown candidate."""
-    from benchgate.pipeline.suite_file import read_suite
-    from benchgate.suite.messages import suggestion
-
-    known = read_suite(find_suite(suite)).suite
-    names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)
-    if candidate is not None and candidate not in known.deployments:
-        near = suggestion(candidate, known.deployments)
-        raise UsageError(f'--candidate: {known.suite} has no deployment "{candidate}"; {near}')
-    return [(known.suite, name) for name in names]
-
-
 def _publish_without_verdict(
-    names: list[tuple[str, str]],
+    suite: str,
+    candidate: str | None,
     targets: GitHubTargets,
     context: GitHubContext,
     key: str | None,
@@ -227,53 +201,50 @@ def _publish_without_verdict(
     ended: bool,
     required: bool,
 ) -> ExitCode:
-    """Publish that each candidate is being measured, or that this `ended` without a verdict."""
-    from benchgate.release.publish import publishers, without_verdict
+    """Publish that each candidate is being measured, or that this `ended` without a verdict.
 
+    Raises UsageError for an unknown candidate.
+    """
+    from benchgate.pipeline.suite_file import read_suite
+    from benchgate.release.publish import publishers, without_verdict
+    from benchgate.suite.messages import suggestion
+
+    known = read_suite(find_suite(suite)).suite
+    names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)
+    if candidate is not None and candidate not in known.deployments:
+        near = suggestion(candidate, known.deployments)
+        raise UsageError(f'--candidate: {known.suite} has no deployment "{candidate}"; {near}')
     to = publishers(targets, context, os.environ)
-    messages = [without_verdict(suite, name, context, ended=ended, key=key) for suite, name in names]
+    messages = [without_verdict(known.suite, name, context, ended=ended, key=key) for name in names]
     failed = [_publish_all(message, to) for message in messages]
     return ExitCode.PUBLISH_FAILED if any(failed) and required else ExitCode.OK
 
 
 def promote(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.")],
-    by: Annotated[
-        str | None, typer.Option("--by", help="Who promotes.", show_default="user of the CI or this machine")
-    ] = None,
-    ref: Annotated[
-        str | None, typer.Option("--ref", help="Branch or tag to promote from.", show_default="the CI job's")
-    ] = None,
-    commit: Annotated[
-        str | None, typer.Option("--commit", help="Commit to promote at.", show_default="the CI job's")
-    ] = None,
+    by: Annotated[str | None, typer.Option(help="Who promotes.", show_default="user of the CI or this machine")] = None,
+    ref: Annotated[str | None, typer.Option(help="Branch or tag to promote from.", show_default="the CI job's")] = None,
+    commit: Annotated[str | None, typer.Option(help="Commit to promote at.", show_default="the CI job's")] = None,
     protected: Annotated[
         bool | None,
         typer.Option("--protected/--not-protected", help="Is that ref protected?", show_default="as the CI reports"),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="HTML report that was read; must be the store's.")
+        Path | None, typer.Option(metavar="FILE", help="HTML report that was read; must be the store's.")
     ] = None,
-    override: Annotated[
-        str | None, typer.Option("--override", metavar="REASON", help="Promote against the verdict.")
-    ] = None,
+    override: Annotated[str | None, typer.Option(metavar="REASON", help="Promote against the verdict.")] = None,
     require_pinned: Annotated[
         bool, typer.Option("--require-pinned", help="Refuse a candidate without a known model revision.")
     ] = False,
-    max_age: Annotated[
-        str | None, typer.Option("--max-age", help="Longest time since the run ended.", show_default="30d")
-    ] = None,
+    max_age: Annotated[str | None, typer.Option(help="Longest time since the run ended.", show_default="30d")] = None,
     run_hook: Annotated[
-        str | None,
-        typer.Option("--run-hook", metavar="CMD", help="Run this command, without a shell, once it is recorded."),
+        str | None, typer.Option(metavar="CMD", help="Run this command, without a shell, once it is recorded.")
     ] = None,
-    hook_timeout: Annotated[str, typer.Option("--hook-timeout", help="Time limit of --run-hook.")] = "10m",
+    hook_timeout: Annotated[str, typer.Option(help="Time limit of --run-hook.")] = "10m",
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Run the hook again, or promote a withdrawn run again.")
     ] = False,
-    withdraw: Annotated[
-        str | None, typer.Option("--withdraw", metavar="REASON", help="Take the run's promotion back.")
-    ] = None,
+    withdraw: Annotated[str | None, typer.Option(metavar="REASON", help="Take the run's promotion back.")] = None,
     waivers: options.WaiversOption = None,
     as_of: options.AsOfOption = None,
     strict: options.StrictOption = False,
@@ -297,13 +268,15 @@ def promote(
     follows = {"--run-hook": run_hook, "--repeat": repeat}
     lately = {"--require-pinned": require_pinned, "--max-age": max_age}
     if withdraw is not None:
-        for option, value in {**rests_on, **follows, **lately}.items():
-            if value not in (None, False):
-                raise UsageError(f"{option} is of a promotion, and --withdraw takes one back; leave it out")
+        given = {**rests_on, **follows, **lately}
+        _refuse_given(given, "is of a promotion, and --withdraw takes one back; leave it out")
     max_age_s = MAX_PROMOTION_AGE_S if max_age is None else _duration_s("--max-age", max_age)
     hook = None if run_hook is None else hook_command(run_hook)
     hook_limit_s = _duration_s("--hook-timeout", hook_timeout)
-    origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=_user())
+    user = None
+    with suppress(KeyError, OSError):
+        user = getpass.getuser()
+    origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=user)
     doubt = unprotected_because(os.environ)
     with Store.open(store, create=False) as opened:
         _require_fixed_name(run, or_promoted=withdraw is not None)
@@ -334,8 +307,6 @@ def promote(
 
 
 def _duration_s(option: str, text: str) -> float:
-    from benchgate.units import parse_duration_s
-
     try:
         return parse_duration_s(text)
     except ValueError as error:
@@ -346,13 +317,6 @@ def _require_fixed_name(run: str, *, or_promoted: bool = False) -> None:
     """Raise UsageError for `@latest` and the like, which may be a newer run than the one that was judged."""
     if run.startswith("@") and not (or_promoted and run == "@promoted"):
         raise UsageError(f"{run} may mean another run by now than the one that was judged; name it by its id or label")
-
-
-def _user() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None
 
 
 def _promotion_document(recorded: Recorded) -> dict[str, object]:
@@ -368,8 +332,8 @@ def _promotion_lines(recorded: Recorded, doubt: str) -> Iterator[str]:
     yield terminal_line(f"run {one.run_id} of suite {one.suite}: {one.status}") + "\n"
     if not recorded.new:
         yield "it was recorded before, as below; nothing changed\n"
-    told = (("ref", one.origin.ref), ("commit", one.origin.commit), ("in", one.origin.ci))
-    where = "".join(f", {what} {said}" for what, said in told if said)
+    origin = (("ref", one.origin.ref), ("commit", one.origin.commit), ("in", one.origin.ci))
+    where = "".join(f", {name} {value}" for name, value in origin if value)
     yield terminal_line(f"by {one.origin.by} at {one.promoted_at}{where}") + "\n"
     if one.grounds is not None:
         yield f"verdict {one.grounds.outcome}, report sha256 {one.grounds.report_sha256}\n"
@@ -384,37 +348,28 @@ def _promotion_lines(recorded: Recorded, doubt: str) -> Iterator[str]:
 
 def verify(
     statement: Annotated[Path, typer.Argument(metavar="STATEMENT", help="Statement of a verdict, FILE.intoto.json.")],
-    run: Annotated[str | None, typer.Option("--run", help="Expected run, its whole id.")] = None,
-    candidate: Annotated[str | None, typer.Option("--candidate", help="Expected candidate.")] = None,
-    revision: Annotated[str | None, typer.Option("--revision", help="Expected weights: a commit or a sha256.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Expected HTML report.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Expected suite.")] = None,
+    run: Annotated[str | None, typer.Option(help="Expected run, its whole id.")] = None,
+    candidate: Annotated[str | None, typer.Option(help="Expected candidate.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Expected weights: a commit or a sha256.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Expected HTML report.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Expected suite.")] = None,
     store: Annotated[
-        str | None,
-        typer.Option("--store", envvar="BENCHGATE_STORE", help="Store of its run, which is judged again."),
+        str | None, typer.Option(envvar="BENCHGATE_STORE", help="Store of its run, which is judged again.")
     ] = None,
-    bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="sigstore bundle that signs it (extra `sign`).")
-    ] = None,
-    identity: Annotated[str | None, typer.Option("--identity", help="Expected signer, whole.")] = None,
-    issuer: Annotated[
-        str | None, typer.Option("--issuer", help="Expected issuer of the signer's identity, a URL.")
-    ] = None,
+    bundle: Annotated[Path | None, typer.Option(help="sigstore bundle that signs it (extra `sign`).")] = None,
+    identity: Annotated[str | None, typer.Option(help="Expected signer, whole.")] = None,
+    issuer: Annotated[str | None, typer.Option(help="Expected issuer of the signer's identity, a URL.")] = None,
     repository: Annotated[
-        str | None,
-        typer.Option("--repository", help="Repository that it was signed for, a URL.", show_default="the identity's"),
+        str | None, typer.Option(help="Repository that it was signed for, a URL.", show_default="the identity's")
     ] = None,
     trust_root: Annotated[
-        Path | None,
-        typer.Option("--trust-root", help="sigstore's trusted_root.json.", show_default="the one in sigstore"),
+        Path | None, typer.Option(help="sigstore's trusted_root.json.", show_default="the one in sigstore")
     ] = None,
     require: Annotated[
-        str | None, typer.Option("--require", help="Parts that must be compared: report,suite,store,signature.")
+        str | None, typer.Option(help="Parts that must be compared: report,suite,store,signature.")
     ] = None,
-    policy: Annotated[str | None, typer.Option("--policy", help="Suite whose gate replaced the run's.")] = None,
-    waivers: Annotated[
-        Path | None, typer.Option("--waivers", help="File of waivers that the verdict rests on.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Suite whose gate replaced the run's.")] = None,
+    waivers: Annotated[Path | None, typer.Option(help="File of waivers that the verdict rests on.")] = None,
     strict: options.StrictOption = False,
     output: options.CareFormatOption = CareFormat.TEXT,
 ) -> None:
@@ -426,17 +381,32 @@ def verify(
     """
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.release import verify
-    from benchgate.release.attest import read_statement
+    from benchgate.release.attest import LONGEST_BYTES, read_statement
     from benchgate.store.repository import Store
 
     signer = _signer(bundle, identity, issuer, trust_root, repository)
     if (report, suite, store, signer) == (None,) * 4:
         raise UsageError("nothing to hold it against; give --report, --suite, --store or --bundle, as many as you have")
-    required = _required(require)
-    data = _read_statement(statement)
+    required = [name.strip() for name in require.split(",")] if require is not None else []
+    known = [part.value for part in verify.Part]
+    for name in required:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise UsageError(f"--require: {name!a} is nothing to hold a statement against; {hint}")
+    try:
+        with statement.open("rb") as file:
+            data = file.read(LONGEST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"the statement {statement} cannot be read: {error.strerror}") from error
     stated = read_statement(data, str(statement))
     with Store.open(store, create=False) if store is not None else nullcontext() as opened:
-        asked = verify.VerifyRequest(
+        tolerated = None
+        if waivers is not None:
+            if opened is None:
+                raise UsageError("--waivers is for judging the run again; add --store, or leave it out")
+            tolerated = waivers_for_stored(waivers, stated.waivers_as_of, opened.run(stated.run.id))
+        request = verify.VerifyRequest(
             run=run,
             candidate=candidate,
             revision=revision,
@@ -445,11 +415,16 @@ def verify(
             store=opened,
             signer=signer,
             policy=None if policy is None else read_suite(find_suite(policy)).suite,
-            waivers=_stated_waivers(waivers, stated, opened),
+            waivers=tolerated,
         )
-        found = verify.verify(stated, data, asked)
-    _refuse_unchecked(found, required)
-    code = _statement_code(found, strict=strict)
+        found = verify.verify(stated, data, request)
+    if missing := verify.unchecked(found.lines, [verify.Part(name) for name in required]):
+        raise UsageError(
+            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/guides/release.md)"
+        )
+    code = found.exit_code
+    if found.holds and code is ExitCode.OK:
+        code = found.statement.outcome.exit_code(strict=strict)
     if output is CareFormat.JSON:
         say_json(_statement_document(found, code), sort_keys=True)
     else:
@@ -463,10 +438,8 @@ def _signer(
     from benchgate.release.verify import Signer, require_sigstore
 
     if bundle is None:
-        of_one = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
-        for option, said in of_one.items():
-            if said is not None:
-                raise UsageError(f"{option} is of a signature, and none is given; add --bundle FILE")
+        given = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
+        _refuse_given(given, "is of a signature, and none is given; add --bundle FILE")
         return None
     if not identity or not issuer:
         raise UsageError(
@@ -477,83 +450,33 @@ def _signer(
     return Signer(bundle, identity, issuer, trust_root, repository)
 
 
-def _required(names: str | None) -> tuple[Part, ...]:
-    from benchgate.release.verify import Part
-
-    known = [part.value for part in Part]
-    asked = [name.strip() for name in names.split(",")] if names is not None else []
-    for name in asked:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
-            raise UsageError(f"--require: {name!a} is nothing to hold a statement against; {hint}")
-    return tuple(Part(name) for name in asked)
-
-
-def _refuse_unchecked(found: Verified, required: tuple[Part, ...]) -> None:
-    from benchgate.release.verify import unchecked
-
-    if missing := unchecked(found.lines, required):
-        raise UsageError(
-            f"--require {missing[0].value}: nothing was compared of it; give what it takes (docs/guides/release.md)"
-        )
-
-
-def _stated_waivers(file: Path | None, stated: Statement, store: Store | None) -> Waivers | None:
-    if file is None:
-        return None
-    if store is None:
-        raise UsageError("--waivers is for judging the run again; add --store, or leave it out")
-    return waivers_for_stored(file, stated.waivers_as_of, store.run(stated.run.id))
-
-
-def _statement_code(found: Verified, *, strict: bool) -> ExitCode:
-    if found.holds and found.exit_code is ExitCode.OK:
-        return found.statement.outcome.exit_code(strict=strict)
-    return found.exit_code
-
-
-def _read_statement(statement: Path) -> bytes:
-    from benchgate.release.attest import LONGEST_BYTES
-
-    try:
-        with statement.open("rb") as opened:
-            return opened.read(LONGEST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"the statement {statement} cannot be read: {error.strerror}") from error
-
-
 def _statement_lines(found: Verified, code: ExitCode, source: str) -> Iterator[str]:
-    said = found.statement
-    waived = f", with waivers as of {said.waivers_as_of}" if said.waivers_as_of is not None else ""
-    sides = " against ".join(said.arms[arm].name for arm in ("candidate", "baseline") if arm in said.arms)
-    head = (
-        f"{source}: {said.outcome} with exit code {said.exit_code.value} of run {said.run.id}, suite {said.run.suite}"
-    )
-    yield terminal_line(f"{head}, {sides}{waived}, judged by benchgate {said.tool_version}") + "\n"
+    stated = found.statement
+    waived = f", with waivers as of {stated.waivers_as_of}" if stated.waivers_as_of is not None else ""
+    sides = " against ".join(stated.arms[arm].name for arm in ("candidate", "baseline") if arm in stated.arms)
+    verdict = f"{stated.outcome} with exit code {stated.exit_code.value} of run {stated.run.id}"
+    head = f"{source}: {verdict}, suite {stated.run.suite}, {sides}{waived}, judged by benchgate {stated.tool_version}"
+    yield terminal_line(head) + "\n"
     for line in found.lines:
         yield terminal_line(f"  {line.part:10} {line.answer.value:14} {line.text}") + "\n"
         if line.remedy is not None:
             yield terminal_line(f"  {'':25} {line.remedy}") + "\n"
-    yield _statement_end(found, code)
-
-
-def _statement_end(found: Verified, code: ExitCode) -> str:
     if not found.holds:
-        return f"does not hold: exit code {code.value}\n"
+        yield f"does not hold: exit code {code.value}\n"
+        return
     promotes = "promotes" if code is ExitCode.OK else "does not promote"
     by_whom = "the verdict" if found.vouched else "the statement says of itself that the verdict"
-    return f"what was compared holds, and {by_whom} {promotes}: exit code {code.value}\n"
+    yield f"what was compared holds, and {by_whom} {promotes}: exit code {code.value}\n"
 
 
 def _statement_document(found: Verified, code: ExitCode) -> dict[str, object]:
-    said = found.statement
+    stated = found.statement
     return {
         "schema": "benchgate.verified/1",
-        "run": said.run.id,
-        "suite": said.run.suite,
-        "outcome": said.outcome.value,
-        "stated_exit_code": said.exit_code.value,
+        "run": stated.run.id,
+        "suite": stated.run.suite,
+        "outcome": stated.outcome.value,
+        "stated_exit_code": stated.exit_code.value,
         "lines": [
             {"part": line.part, "answer": line.answer.value, "text": line.text, "remedy": line.remedy}
             for line in found.lines
@@ -565,11 +488,9 @@ def _statement_document(found: Verified, code: ExitCode) -> dict[str, object]:
 
 
 def verdict_server(
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8787,
-    max_age: Annotated[str, typer.Option("--max-age", help="Longest time since a run ended.")] = "7d",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8787,
+    max_age: Annotated[str, typer.Option(help="Longest time since a run ended.")] = "7d",
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
 ) -> None:
@@ -580,22 +501,14 @@ def verdict_server(
     Example: benchgate verdict-server --host 0.0.0.0 --store postgresql://db/runs
     """
     from benchgate.release.server import ServerSettings, VerdictServer, opened
-    from benchgate.units import parse_duration_s
 
-    try:
-        max_age_s = parse_duration_s(max_age)
-    except ValueError as error:
-        raise UsageError(f"--max-age: {error}") from error
+    max_age_s = _duration_s("--max-age", max_age)
     with opened(store):
-        pass  # a store that is not there is told now, and not to whoever asks first
+        pass  # a missing store is reported now, and not at the first query
     try:
-        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, _log))
+        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, log))
     except (OSError, OverflowError) as error:
         raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}") from error
     with server:
         log(f"benchgate: answering on {server.url}")
         server.serve_forever()
-
-
-def _log(line: str) -> None:
-    log(line)

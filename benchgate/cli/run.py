@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,8 +11,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import resume_command, run_command, spelled
-from benchgate.cli.inputs import waivers_for_run
-from benchgate.cli.options import CareFormat, Format, Part, find_suite
+from benchgate.cli.options import CareFormat, Format, Part, find_suite, waivers_for_run
 from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
@@ -33,11 +32,10 @@ def run(
     output: OutputOptions,
     baseline: options.BaselineOption = None,
     candidate: options.CandidateOption = None,
-    only: Annotated[Part | None, typer.Option("--only", help="Measure and judge this part of the suite alone.")] = None,
+    only: Annotated[Part | None, typer.Option(help="Measure and judge this part of the suite alone.")] = None,
     samples: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            "--samples",
             metavar="ARM=DIR...",
             help="baseline=DIR candidate=DIR: judge what `lm_eval --log_samples` wrote elsewhere; send nothing.",
         ),
@@ -63,8 +61,6 @@ def run(
 
     Example: benchgate run suite.yaml --report report.html
     """
-    from benchgate.pipeline.suite_file import read_suite
-
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(
@@ -72,47 +68,23 @@ def run(
     )
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
-        raise typer.Exit(int(_judge_samples(path, samples, arguments, label, output)))
-    if resume or resumed is not None or ignore_missing_spool:
-        file = read_suite(path)  # a resumed run has the prices of the day on which it began
-        option = "--run" if resumed is not None else "--ignore-missing-spool"
-        several = file.suite.candidates if candidate is None else ()
-        _require_one_run(resume, option, several, label, only)
-        arguments = replace(arguments, waivers=waivers_for_run(waivers, file.suite))
-        with output.cleared_on_failure() as clear:
-            arguments = replace(arguments, before_measuring=clear)
-            decision = _resume(file.with_arms(baseline, candidate), arguments, resumed, ignore_missing_spool)
-        raise typer.Exit(int(finish(decision, output)))
-    file = arguments.load(path)
-    candidates = file.suite.candidates
-    arguments = replace(arguments, waivers=waivers_for_run(waivers, file.suite))
-    if not candidates:
-        with output.cleared_on_failure() as clear:
-            decision = _measure(file, replace(arguments, before_measuring=clear), label)
-        raise typer.Exit(int(finish(decision, output)))
-    if output.format in (Format.JUNIT, Format.GITLAB):
-        raise UsageError(
-            f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
-            "or --candidate"
-        )
-    each = {name: file.with_arms(None, name) for name in candidates}
-    _require_runnable(each.values(), arguments)
-
-    def measure(name: str) -> Decision:
-        # An earlier candidate may have taken the night, and prices hold for one day.
-        own_label = None if label is None else f"{label}-{name}"
-        return _measure(each[name].priced_today(), replace(arguments, candidate=name), own_label)
-
-    raise typer.Exit(int(conclude_each(candidates, measure, output)))
+        code = _judge_samples(path, samples, arguments, label, output)
+    elif resume or resumed is not None or ignore_missing_spool:
+        if not resume:
+            option = "--run" if resumed is not None else "--ignore-missing-spool"
+            raise UsageError(f"{option} is about the run that --resume continues; add --resume, or leave it out")
+        code = _resume(path, arguments, resumed, label, output, ignore_missing_spool=ignore_missing_spool)
+    else:
+        code = _measure_all(path, arguments, label, output)
+    raise typer.Exit(int(code))
 
 
 def calibrate(
     suite: options.SuiteArgument,
     times: Annotated[
-        int | None,
-        typer.Option("--times", help="Pairs of blocks.", show_default="the suite's blocks, at least 10"),
+        int | None, typer.Option(help="Pairs of blocks.", show_default="the suite's blocks, at least 10")
     ] = None,
-    only: Annotated[Part | None, typer.Option("--only", help="Calibrate this part of the suite alone.")] = None,
+    only: Annotated[Part | None, typer.Option(help="Calibrate this part of the suite alone.")] = None,
     baseline: options.BaselineOption = None,
     store: options.StoreOption = options.STORE,
     work_dir: options.WorkDirOption = options.WORK_DIR,
@@ -128,16 +100,15 @@ def calibrate(
 
     Example: benchgate calibrate suite.yaml --times 20
     """
-    from benchgate.pipeline import calibrate
+    from benchgate.pipeline.calibrate import calibrate as measure_noise
     from benchgate.pipeline.suite_file import load_suite
     from benchgate.report.sections.noise import noise_lines
 
     file = load_suite(find_suite(suite), baseline)
     arguments = RunArguments(store, work_dir, cluster, allow_actions, allow_code)
-    part = calibrate.Part(only.value) if only is not None else None
     with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
         run_options = arguments.options(label)
-        found = calibrate.calibrate(file.suite, file.folder, run_options, progress, times=times, only=part)
+        found = measure_noise(file.suite, file.folder, run_options, progress, times=times, only=only)
     if found.profile is None:
         fault = found.evidence.target_faults[0] if found.evidence.target_faults else None
         why = f": {fault.reason}" if fault is not None else ""
@@ -150,10 +121,8 @@ def calibrate(
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the store and the reports.")] = Path("benchgate-demo"),
-    candidate: Annotated[
-        list[str] | None, typer.Option("--candidate", help="Judge only these of q8_0, q2_k, padded.")
-    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the store and the reports.")] = Path("benchgate-demo"),
+    candidate: Annotated[list[str] | None, typer.Option(help="Judge only these of q8_0, q2_k, padded.")] = None,
 ) -> None:
     """Try benchgate on three small models
 
@@ -231,7 +200,7 @@ class RunArguments:
 
     def command(self, path: Path) -> str:
         """Return the command that measures such a run."""
-        said = (
+        values = (
             ("--baseline", self.baseline),
             ("--candidate", self.candidate),
             ("--only", self.only),
@@ -240,7 +209,7 @@ class RunArguments:
             ("--waivers", None if self.waiver_file is None else str(self.waiver_file)),
         )
         flags = (("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
-        return run_command(path, store=self.store, said=said, flags=flags)
+        return run_command(path, store=self.store, options=values, flags=flags)
 
 
 def _measure(file: SuiteFile, arguments: RunArguments, label: str | None) -> Decision:
@@ -259,26 +228,50 @@ def _measure(file: SuiteFile, arguments: RunArguments, label: str | None) -> Dec
     return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
 
 
-def _require_runnable(each: Iterable[SuiteFile], arguments: RunArguments) -> None:
-    """Raise for a candidate that cannot be measured, before the first one is."""
+def _measure_all(path: Path, arguments: RunArguments, label: str | None, output: OutputOptions) -> ExitCode:
+    """Measure and judge the suite's candidate, or each of several."""
     from benchgate.pipeline.run import require_runnable
 
-    for file in each:
-        with file.located_errors():
-            require_runnable(file.suite, file.folder, arguments.options(None))
+    file = arguments.load(path)
+    candidates = file.suite.candidates
+    arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
+    if not candidates:
+        with output.cleared_on_failure() as clear:
+            decision = _measure(file, replace(arguments, before_measuring=clear), label)
+        return finish(decision, output)
+    if output.format in (Format.JUNIT, Format.GITLAB):
+        raise UsageError(
+            f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
+            "or --candidate"
+        )
+    each = {name: file.with_arms(None, name) for name in candidates}
+    for one in each.values():  # what cannot be measured is refused before the first one is
+        with one.located_errors():
+            require_runnable(one.suite, one.folder, arguments.options(None))
+
+    def measure(name: str) -> Decision:
+        # An earlier candidate may have taken the night, and prices hold for one day.
+        own_label = None if label is None else f"{label}-{name}"
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name), own_label)
+
+    return conclude_each(candidates, measure, output)
 
 
-def _resume(file: SuiteFile, arguments: RunArguments, run: str | None, ignore_missing_spool: bool) -> Decision:
+def _resume(
+    path: Path,
+    arguments: RunArguments,
+    run: str | None,
+    label: str | None,
+    output: OutputOptions,
+    *,
+    ignore_missing_spool: bool,
+) -> ExitCode:
+    """Resume an interrupted run: the newest one unless `run` names it."""
     from benchgate.pipeline.resume import resume_suite
+    from benchgate.pipeline.suite_file import read_suite
 
-    suite, run_options = file.suite, arguments.options(None)
-    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        return resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
-
-
-def _require_one_run(resume: bool, option: str, several: tuple[str, ...], label: str | None, only: Part | None) -> None:
-    if not resume:
-        raise UsageError(f"{option} is about the run that --resume continues; add --resume, or leave it out")
+    file = read_suite(path)  # a resumed run has the prices of the day on which it began
+    several = file.suite.candidates if arguments.candidate is None else ()
     if several:
         raise UsageError(
             f"--resume continues one run, and this suite has {len(several)} candidates: name its candidate with "
@@ -286,8 +279,15 @@ def _require_one_run(resume: bool, option: str, several: tuple[str, ...], label:
         )
     if label is not None:
         raise UsageError("a resumed run keeps its label, or none; leave --label out")
-    if only is not None:
+    if arguments.only is not None:
         raise UsageError("a run of one part cannot be resumed; run it again, or leave --only out")
+    waivers = waivers_for_run(arguments.waiver_file, file.suite)
+    with output.cleared_on_failure() as clear:
+        file = file.with_arms(arguments.baseline, arguments.candidate)
+        suite, run_options = file.suite, replace(arguments, waivers=waivers, before_measuring=clear).options(None)
+        with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+            decision = resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
+    return finish(decision, output)
 
 
 def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:

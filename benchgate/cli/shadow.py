@@ -11,12 +11,12 @@ from benchgate.cli.options import CareFormat, refuse_unwritable
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
-from benchgate.units import show_percent
+from benchgate.units import parse_percent_ratio, show_percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from benchgate.shadow.drift import Change, Drift
+    from benchgate.shadow.drift import Drift
 
 shadow_app = typer.Typer(help="Sample recorded prompts and detect drift", no_args_is_help=True)
 
@@ -37,11 +37,9 @@ ReportFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output
 def sample(
     logs: LogsArgument,
     out: Annotated[Path, typer.Option("--out", "-o", help="New file for the sample.")],
-    size: Annotated[int, typer.Option("--size", min=1, max=100_000, help="Number of prompts.")] = 256,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Same logs, same seed: same sample.")] = 0,
-    near: Annotated[
-        str | None, typer.Option("--near", help="Leave out prompts this similar to a drawn one, like 80%.")
-    ] = None,
+    size: Annotated[int, typer.Option(min=1, max=100000, help="Number of prompts.")] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="Same logs, same seed: same sample.")] = 0,
+    near: Annotated[str | None, typer.Option(help="Leave out prompts this similar to a drawn one, like 80%.")] = None,
     rules: RulesOption = None,
     redact: RedactOption = None,
     output: ReportFormatOption = CareFormat.TEXT,
@@ -58,7 +56,15 @@ def sample(
     refuse_existing(out)
     refuse_unwritable(out)
     redactor = redactor_of(rules, redact or ())
-    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=_similarity(near), on_file=_log_progress)
+    similarity = None
+    if near is not None:
+        try:
+            similarity = parse_percent_ratio(near)
+        except ValueError as error:
+            raise UsageError(f"--near: {error}") from error
+        if not 0 < similarity <= 1:
+            raise UsageError(f"--near: {near} is no similarity; write one above 0% and up to 100%, like 80%")
+    drawn = draw_sample(logs, redactor, size=size, seed=seed, near=similarity, on_file=_log_progress)
     write_sample(out, drawn.rows)
     report = describe(drawn) | {"out": str(out)}
     _print(report, output, _sample_lines(report))
@@ -104,20 +110,6 @@ def _log_progress(line: str) -> None:
     log(f"benchgate: {line}")
 
 
-def _similarity(near: str | None) -> float | None:
-    from benchgate.units import parse_percent_ratio
-
-    if near is None:
-        return None
-    try:
-        ratio = parse_percent_ratio(near)
-    except ValueError as error:
-        raise UsageError(f"--near: {error}") from error
-    if not 0 < ratio <= 1:
-        raise UsageError(f"--near: {near} is no similarity; write one above 0% and up to 100%, like 80%")
-    return ratio
-
-
 def _print(report: Mapping[str, Any], output: CareFormat, lines: Iterator[str]) -> None:
     if output is CareFormat.JSON:
         say_json(report, sort_keys=True, allow_nan=False)
@@ -139,18 +131,14 @@ def _sample_lines(report: Mapping[str, Any]) -> Iterator[str]:
     for kind in ("bad_lines", "left_out"):
         for each in report[kind]:
             label = "bad" if kind == "bad_lines" else "left out"
-            yield f"{label:9} {each['lines']:,} lines: {each['reason']} ({_places(each)})"
+            places = ", ".join(each["first"]) + (", …" if each["lines"] > len(each["first"]) else "")
+            yield f"{label:9} {each['lines']:,} lines: {each['reason']} ({places})"
     for each in report["strata"]:
         yield f"drawn     {each['drawn']:6,} of {each['distinct']:,}  {each['stratum']} characters"
     for each in report["redacted"]:
         yield f"redacted  {each['replacements']:6,} in {each['prompts']:,} prompts  {each['rule']}"
     if not report["redacted"]:
         yield "redacted  nothing: no rule was given"
-
-
-def _places(reason: Mapping[str, Any]) -> str:
-    more = ", …" if reason["lines"] > len(reason["first"]) else ""
-    return ", ".join(reason["first"]) + more
 
 
 _SENTENCES = {
@@ -165,9 +153,6 @@ def _drift_lines(found: Drift) -> Iterator[str]:
     yield f"{found.outcome.value}: {_SENTENCES[found.outcome.value]}"
     yield f"{found.sample_n:,} prompts of the sample, {found.now_n:,} distinct ones in the logs"
     for each in found.changes:
-        yield f"{each.outcome.value:12} {each.of:9} {_change(each)}"
-
-
-def _change(each: Change) -> str:
-    share = f"{each.most}: {show_percent(each.share_sample)} of the sample, {show_percent(each.share_now)} now"
-    return f"index {each.index:.3f} (0.25 is drift; up to {each.chance:.3f} by chance); {share}"
+        index = f"index {each.index:.3f} (0.25 is drift; up to {each.chance:.3f} by chance)"
+        shares = f"{show_percent(each.share_sample)} of the sample, {show_percent(each.share_now)} now"
+        yield f"{each.outcome.value:12} {each.of:9} {index}; {each.most}: {shares}"

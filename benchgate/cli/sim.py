@@ -17,14 +17,12 @@ def sim(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting, like itl=20ms; may be repeated."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="TCP port; 0 for any free one.")] = 0,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    uds: Annotated[str | None, typer.Option("--uds", help="Listen on this Unix socket instead.")] = None,
-    cert: Annotated[str | None, typer.Option("--cert", help="Certificate file, for TLS.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Key file of the certificate.")] = None,
-    client_ca: Annotated[
-        str | None, typer.Option("--client-ca", help="Require client certificates of this CA.")
-    ] = None,
+    port: Annotated[int, typer.Option(help="TCP port; 0 for any free one.")] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    uds: Annotated[str | None, typer.Option(help="Listen on this Unix socket instead.")] = None,
+    cert: Annotated[str | None, typer.Option(help="Certificate file, for TLS.")] = None,
+    key: Annotated[str | None, typer.Option(help="Key file of the certificate.")] = None,
+    client_ca: Annotated[str | None, typer.Option(help="Require client certificates of this CA.")] = None,
     list_faults: Annotated[bool, typer.Option("--list-faults", help="Print every fault and exit.")] = False,
 ) -> None:
     """Run a simulated inference server

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from shlex import quote
@@ -16,23 +15,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import gate_command, run_command
+from benchgate.cli.commands import command_line, run_command
 from benchgate.cli.options import CareFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
-from benchgate.errors import EvidenceError, ExitCode, SuiteError, UsageError
+from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
+from benchgate.pipeline.environment import utc_now
 from benchgate.report.table import aligned
+from benchgate.store import merge
+from benchgate.store.bundle import bundle_files, bundle_sources, looks_like_bundle
+from benchgate.store.database import Address
+from benchgate.store.export import FileFormat, all_runs
+from benchgate.store.export import export as export_files
+from benchgate.store.merge import ImportResult
+from benchgate.store.migrate import opened as opened_database
+from benchgate.store.migrate import upgrade as upgrade_store
+from benchgate.store.repository import Store
+from benchgate.store.retention import Policy, Removed, Sizes, older_than
+from benchgate.store.run_reference import resolve
+from benchgate.store.spool import FILE_NAME, read_spool
 from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
-    from benchgate.model.run import Run
-    from benchgate.pipeline.import_load import ImportedFile, ImportMetadata
-    from benchgate.store.database import Database
-    from benchgate.store.integrity import CheckReport
-    from benchgate.store.merge import ImportResult
-    from benchgate.store.repository import Store
-    from benchgate.store.retention import Policy, Removed, Sizes
-    from benchgate.store.spool import Recovered
+    from benchgate.pipeline.import_load import ImportMetadata
 
 _MAX_FIELDS_NAMED = 3  # that were left out of an import for one reason
 _AGES_DAYS = (0, 30, 90, 365)
@@ -43,16 +48,6 @@ _SPOOL_START = re.compile(rb"[0-9a-f]{64} \{")
 CareFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output format.")]
 
 
-class ExportFormat(StrEnum):
-    """Format of an export: the words of `store.export.FileFormat`, which is slow to load."""
-
-    BUNDLE = "bundle"
-    JSONL = "jsonl"
-    CSV = "csv"
-    PARQUET = "parquet"
-    OPENMETRICS = "openmetrics"
-
-
 def upgrade(store: options.StoreOption = options.STORE) -> None:
     """Upgrade a store to this version's schema
 
@@ -60,7 +55,6 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
     Example: benchgate store upgrade --store runs.db
     """
-    from benchgate.store.migrate import upgrade as upgrade_store
 
     done = upgrade_store(store, create=False)
     kept = f"; the old one is kept at {done.backup}" if done.backup else ""
@@ -69,10 +63,10 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
 def export(
     runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.")] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Output folder, or file for a single run.")] = None,
-    output: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = ExportFormat.BUNDLE,
+    to: Annotated[Path | None, typer.Option(help="Output folder, or file for a single run.")] = None,
+    output: Annotated[FileFormat, typer.Option("--format", help="File format.")] = FileFormat.BUNDLE,
     every: Annotated[bool, typer.Option("--all", help="Export every run, or every run of --suite.")] = False,
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
     raw_csv: Annotated[
         bool, typer.Option("--raw-csv", help="Do not escape text that a spreadsheet would run.")
     ] = False,
@@ -85,35 +79,25 @@ def export(
     Example: benchgate store export --all --to runs/
     """
     from benchgate.report.openmetrics import newest_runs_text
-    from benchgate.store import export as exports
-    from benchgate.store.migrate import opened
 
     if to is None:
         raise UsageError("where to? Give --to FOLDER, or --to FILE for one file")
-    if raw_csv and output is not ExportFormat.CSV:
+    if raw_csv and output is not FileFormat.CSV:
         raise UsageError(f"--raw-csv needs --format csv, not {output}")
-    with opened(store, create=False) as database:
-        chosen = _chosen(database, runs or [], every=every, suite=suite)
-        chosen_format = exports.FileFormat(output)
-        for file in exports.export(database, chosen, to, chosen_format, newest_runs_text, raw_csv=raw_csv):
-            say(terminal_line(str(file)) + "\n")
-
-
-def _chosen(database: Database, runs: list[str], *, every: bool, suite: str | None) -> list[str]:
-    """Return the ids of the selected runs, each once."""
-    from benchgate.store.export import all_runs
-    from benchgate.store.run_reference import resolve
-
     if every and runs:
         raise UsageError("--all is every run; name runs or say --all")
-    if every:
-        if chosen := all_runs(database, suite):
-            return chosen
-        raise UsageError(f"the store has no run{f' of suite {suite!r}' if suite is not None else ''} yet")
-    if not runs:
+    if not every and not runs:
         raise UsageError("which runs? Name them (an id, a label, @latest), or say --all")
-    with database.reading() as connection:
-        return list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs))
+    with opened_database(store, create=False) as database:
+        if every:
+            chosen = all_runs(database, suite)
+        else:
+            with database.reading() as connection:
+                chosen = list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs or ()))
+        if not chosen:
+            raise UsageError(f"the store has no run{f' of suite {suite!r}' if suite is not None else ''} yet")
+        for file in export_files(database, chosen, to, output, newest_runs_text, raw_csv=raw_csv):
+            say(terminal_line(str(file)) + "\n")
 
 
 def import_runs(
@@ -122,17 +106,13 @@ def import_runs(
         typer.Argument(metavar="SOURCE", help="Bundles, spools, stores, result files of other tools, folders."),
     ],
     tool: Annotated[str | None, typer.Option("--from", help="Tool that wrote the result files.")] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Suite name for result files.")] = None,
-    deployment: Annotated[str | None, typer.Option("--deployment", help="Name of the measured deployment.")] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Its model, if the file does not state it.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Suite name for result files.")] = None,
+    deployment: Annotated[str | None, typer.Option(help="Name of the measured deployment.")] = None,
+    model: Annotated[str | None, typer.Option(help="Its model, if the file does not state it.")] = None,
     label: options.LabelOption = None,
-    price: Annotated[float | None, typer.Option("--price", help="Dollars per hour of one accelerator.")] = None,
-    accelerators: Annotated[
-        int | None, typer.Option("--accelerators", min=1, help="Number of accelerators [default: 1].")
-    ] = None,
-    measured_at: Annotated[
-        str | None, typer.Option("--measured-at", help="Time of measurement, if the file does not state it.")
-    ] = None,
+    price: Annotated[float | None, typer.Option(help="Dollars per hour of one accelerator.")] = None,
+    accelerators: Annotated[int | None, typer.Option(min=1, help="Number of accelerators [default: 1].")] = None,
+    measured_at: Annotated[str | None, typer.Option(help="Time of measurement, if the file does not state it.")] = None,
     store: options.StoreOption = options.STORE,
 ) -> None:
     """Import bundles, spools, stores, result files
@@ -143,10 +123,9 @@ def import_runs(
     """
     from benchgate.importers.formats import require_known
     from benchgate.pipeline.import_load import ImportMetadata, require_sane
-    from benchgate.store.bundle import bundle_files
 
-    told = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
-    require_sane(told)
+    metadata = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
+    require_sane(metadata)
     if tool is not None:
         require_known(tool)
     refused: Counter[ExitCode] = Counter()
@@ -155,11 +134,14 @@ def import_runs(
         with _tried(refused):
             for file in [source] if "://" in source else map(str, bundle_files(Path(source))):
                 found["result file" if tool is not None else _kind(file)].append(file)
-    if told != ImportMetadata() and not found["result file"] and any(found.values()):
-        raise UsageError(f"{_given(told)} is for result files of other tools; the other sources state it themselves")
+    given = {"--suite": suite, "--deployment": deployment, "--model": model, "--label": label, "--price": price}
+    given |= {"--accelerators": accelerators, "--measured-at": measured_at}
+    option = next((option for option, value in given.items() if value is not None), None)
+    if option is not None and not found["result file"] and any(found.values()):
+        raise UsageError(f"{option} is for result files of other tools; the other sources state it themselves")
     for file in found["result file"]:
         with _tried(refused):
-            _import_result_file(store, Path(file), told, tool)
+            _import_result_file(store, Path(file), metadata, tool)
     for file in found["spool"]:
         with _tried(refused):
             _import_spool(store, Path(file))
@@ -174,9 +156,6 @@ def import_runs(
 
 def _kind(source: str) -> str:
     """Return the kind of a source by how it begins."""
-    from benchgate.store.bundle import looks_like_bundle
-    from benchgate.store.spool import FILE_NAME
-
     file = Path(source)
     if "://" in source:
         return "store"
@@ -202,58 +181,38 @@ def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
         refused[error.exit_code] += 1
 
 
-def _given(told: ImportMetadata) -> str:
-    """Return the first option that was given for result files."""
-    named = {"--suite": told.suite, "--deployment": told.deployment, "--model": told.model, "--label": told.label}
-    others = {
-        "--price": told.price_usd_per_hour,
-        "--accelerators": told.accelerators,
-        "--measured-at": told.measured_at,
-    }
-    return next(option for option, value in {**named, **others}.items() if value is not None)
-
-
-def _import_result_file(store: str, file: Path, told: ImportMetadata, tool: str | None) -> None:
-    """Import a file of another tool; print its run, and on stderr what was left out."""
+def _import_result_file(store: str, file: Path, metadata: ImportMetadata, tool: str | None) -> None:
+    """Import a file of another tool; print its run, and log the first fields that were not imported by reason."""
     from benchgate.pipeline.import_load import import_file
 
-    adopted = import_file(store, file, told, tool)
-    reading, measured = adopted.reading, adopted.measured
-    if adopted.is_known:
-        say(terminal_line(f"{adopted.run_id} known") + "\n")
+    imported = import_file(store, file, metadata, tool)
+    reading, measured = imported.reading, imported.measured
+    if imported.is_known:
+        say(terminal_line(f"{imported.run_id} known") + "\n")
         return
     when = "time of measurement unknown" if measured is None else f"measured {measured.at} by {measured.by}"
-    imported = f"{len(reading.rows)} numbers of {reading.tool}, {len(reading.unmapped)} fields not imported"
-    say(terminal_line(f"{adopted.run_id} new: {imported}; {when}") + "\n")
-    log(*(f"  {line}" for line in _left_out(adopted)))
-
-
-def _left_out(adopted: ImportedFile) -> Iterator[str]:
-    """Yield a line for each reason, with the first fields; the store keeps them all."""
+    numbers = f"{len(reading.rows)} numbers of {reading.tool}, {len(reading.unmapped)} fields not imported"
+    say(terminal_line(f"{imported.run_id} new: {numbers}; {when}") + "\n")
     reasons: dict[str, list[str]] = {}
-    for field, why in adopted.reading.unmapped.items():
+    for field, why in reading.unmapped.items():
         reasons.setdefault(why, []).append(field)
     for why, fields in reasons.items():
         more = f" and {len(fields) - _MAX_FIELDS_NAMED} more" if len(fields) > _MAX_FIELDS_NAMED else ""
-        yield f"not imported: {', '.join(fields[:_MAX_FIELDS_NAMED])}{more}: {why}"
-    if adopted.measured is None:
-        yield "`benchgate trend` shows it at the time of its import; --measured-at sets the time of measurement"
+        log(f"  not imported: {', '.join(fields[:_MAX_FIELDS_NAMED])}{more}: {why}")
+    if measured is None:
+        log("  `benchgate trend` shows it at the time of its import; --measured-at sets the time of measurement")
 
 
 def _import_stores_and_bundles(
     stores: Sequence[str], bundles: Sequence[str], store: str, refused: Counter[ExitCode]
 ) -> None:
     """Import runs. The target store is created only once there is a run to import."""
-    from benchgate.store import merge
-    from benchgate.store.bundle import bundle_sources
-    from benchgate.store.migrate import opened
-
     with ExitStack() as stack:
-        target = cache(lambda: stack.enter_context(opened(store, create=True)))
+        target = cache(lambda: stack.enter_context(opened_database(store, create=True)))
 
         def results() -> Iterator[ImportResult]:
             for origin in stores:
-                with _tried(refused), opened(origin, create=False) as source:
+                with _tried(refused), opened_database(origin, create=False) as source:
                     yield from merge.copy_store(source, target())
             yield from merge.import_runs(target, bundle_sources(map(Path, bundles)))
 
@@ -285,10 +244,6 @@ def print_results(results: Iterable[ImportResult]) -> Counter[str]:
 
 def _import_spool(store: str, spool: Path) -> None:
     """Insert the rows of a spool that the store lacks, and print how to resume or judge the run."""
-    from benchgate.store.database import Address
-    from benchgate.store.repository import Store
-    from benchgate.store.spool import read_spool
-
     existing = Store.open_as_is(store)
     if existing is None:
         read_spool(spool)  # no store is created for a spool that cannot be read
@@ -297,28 +252,21 @@ def _import_spool(store: str, spool: Path) -> None:
     with Store.open(store) as opened:
         found = opened.recover(spool)
         run = opened.run(found.run_id)
-    say(_recovery(found, Address.parse(store).shown, store, run) + "\n")
+    shown = Address.parse(store).shown
+    state = f"it is {found.status}" if found.is_over else "it was interrupted"
+    added = f"run {found.run_id}: {found.added} records added to {shown}, which had {found.present}; {state}"
+    commands = f"`{command_line(Command.GATE, found.run_id, store)}` judges it"
+    if not found.is_over:
+        files = suites_called(run.suite_name)  # no store knows the file of a suite
+        arms = [("--baseline", str(run.suite["baseline"])), ("--candidate", str(run.suite["candidate"]))]
+        file = files[0] if len(files) == 1 else Path("SUITE")
+        resume = run_command(file, store=store, options=[*arms, ("--run", run.id)], flags=[("--resume", True)])
+        which = "" if len(files) == 1 else f", with the file of the suite {run.suite_name} as SUITE,"
+        commands += f", and `{resume}`{which} resumes it"
+    say(f"{added}: {commands}\n")
     if found.torn_bytes:
         say(f"the last line of {spool} was truncated ({found.torn_bytes} bytes) and is left out\n")
     say(f"the store has all of {spool} now; you may remove the file\n")
-
-
-def _recovery(found: Recovered, shown: str, store: str, run: Run) -> str:
-    added = f"run {found.run_id}: {found.added} records added to {shown}, which had {found.present}"
-    gate = f"`{gate_command(found.run_id, store=store)}` judges it"
-    if found.is_over:
-        return f"{added}; it is {found.status}: {gate}"
-    files = suites_called(run.suite_name)  # no store knows the file of a suite
-    options = [
-        ("--baseline", str(run.suite["baseline"])),
-        ("--candidate", str(run.suite["candidate"])),
-        ("--run", run.id),
-    ]
-    suite = files[0] if len(files) == 1 else Path("SUITE")
-    resume = f"`{run_command(suite, store=store, said=options, flags=[('--resume', True)])}`"
-    if len(files) != 1:
-        resume += f", with the file of the suite {run.suite_name} as SUITE,"
-    return f"{added}; it was interrupted: {gate}, and {resume} resumes it"
 
 
 def check(
@@ -332,41 +280,41 @@ def check(
 
     Example: benchgate store check --store runs.db
     """
-    from benchgate.store.database import Address
 
     with _opened(store) as opened:
         checked = opened.check(figures=figures)
+    number = len(checked.findings)
     if output is CareFormat.JSON:
         document = {
-            "looked_at": dict(checked.looked_at),
+            "rows": dict(checked.rows),
             "findings": [asdict(finding) for finding in checked.findings],
             "sound": not checked.findings,
             "figures": "recomputed" if figures else "not recomputed",
         }
         say_json(document, sort_keys=True)
     else:
-        say("".join(f"{line}\n" for line in _check_lines(checked, Address.parse(store).shown, figures=figures)))
-    if checked.findings:
+        lines = []
+        for finding in checked.findings:
+            run = f"run {finding.run_id}, " if finding.run_id is not None else ""
+            lines.append(terminal_line(f"{run}{finding.place}: {finding.problem}"))
+        counts = ", ".join(f"{n:,} {kind}" for kind, n in checked.rows.items())
+        lines.append(f"checked {counts or 'the file alone'}")
+        if not figures:
+            lines.append("metrics were checked for plausible values only; `--figures` recomputes them from the records")
+        lines.append(f"{number:,} {'finding' if number == 1 else 'findings'}" if number else "no findings")
+        if number:
+            lines.append("what to do: keep the store as it is, and judge nothing by the named runs;")
+        if number and checked.rows:
+            source = quote(Address.parse(store).shown)
+            lines.append(
+                f"  `benchgate store import {source} --store NEW.db` copies the sound runs and names the others;"
+            )
+            lines.append("  import those from a bundle or a backup of the store, if there is one")
+        elif number:
+            lines.append("  go back to a backup: a damaged file cannot be checked further")
+        say("".join(f"{line}\n" for line in lines))
+    if number:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
-
-
-def _check_lines(checked: CheckReport, store: str, *, figures: bool) -> Iterator[str]:
-    for finding in checked.findings:
-        run = f"run {finding.run_id}, " if finding.run_id is not None else ""
-        yield terminal_line(f"{run}{finding.place}: {finding.problem}")
-    yield "checked " + (", ".join(f"{n:,} {what}" for what, n in checked.looked_at.items()) or "the file alone")
-    if not figures:
-        yield "metrics were checked for plausible values only; `--figures` recomputes them from the records"
-    number = len(checked.findings)
-    yield f"{number:,} {'finding' if number == 1 else 'findings'}" if number else "no findings"
-    if not number:
-        return
-    yield "what to do: keep the store as it is, and judge nothing by the named runs;"
-    if checked.looked_at:
-        yield f"  `benchgate store import {quote(store)} --store NEW.db` copies the sound runs and names the others;"
-        yield "  import those from a bundle or a backup of the store, if there is one"
-    else:
-        yield "  go back to a backup: a damaged file cannot be checked further"
 
 
 def info(store: options.StoreOption = options.STORE, output: CareFormatOption = CareFormat.TEXT) -> None:
@@ -376,7 +324,6 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
 
     Example: benchgate store info --store runs.db
     """
-    from benchgate.pipeline.environment import utc_now
 
     now = utc_now()
     with _opened(store) as opened:
@@ -389,7 +336,6 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
 
 
 def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
-    from benchgate.store.retention import older_than
 
     yield f"store    {sizes.address}"
     yield f"schema   {sizes.schema}, last upgraded by benchgate {sizes.tool_version or '?'}; {sizes.server}"
@@ -413,9 +359,6 @@ def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
 
 def _opened(address: str) -> Store:
     """Open a store without upgrading it."""
-    from benchgate.store.database import Address
-    from benchgate.store.repository import Store
-
     found = Store.open_as_is(address)
     if found is not None:
         return found
@@ -430,12 +373,10 @@ def _opened(address: str) -> Store:
 
 def gc(
     raw_older_than: Annotated[
-        str | None, typer.Option("--raw-older-than", help="Only runs that ended longer ago than this, like 90d.")
+        str | None, typer.Option(help="Only runs that ended longer ago than this, like 90d.")
     ] = None,
-    keep_last: Annotated[
-        int | None, typer.Option("--keep-last", min=1, help="Keep the newest N runs of each suite.")
-    ] = None,
-    suite: Annotated[str | None, typer.Option("--suite", help="Only runs of this suite.")] = None,
+    keep_last: Annotated[int | None, typer.Option(min=1, help="Keep the newest N runs of each suite.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would be removed, and remove nothing.")
     ] = False,
@@ -449,11 +390,14 @@ def gc(
 
     Example: benchgate store gc --raw-older-than 90d --dry-run
     """
-    from benchgate.pipeline.environment import utc_now
-    from benchgate.store.repository import Store
-    from benchgate.store.retention import Removed
 
-    policy = _policy(raw_older_than, keep_last, suite)
+    if raw_older_than is None and keep_last is None:  # nothing is removed by default
+        raise UsageError("say what may go: --raw-older-than 90d, --keep-last 20, or both; --dry-run shows it first")
+    try:
+        older_than_s = parse_duration_s(raw_older_than) if raw_older_than is not None else 0.0
+    except ValueError as error:
+        raise UsageError(f"--raw-older-than: {error}; 90d is 90 days") from error
+    policy = Policy(older_than_s, keep_last or 1, suite)
     now = utc_now()
     with Store.open(store, create=False) as opened:
         if suite is not None and not opened.runs(suite, limit=1):  # a typo must not look like an empty result
@@ -473,19 +417,6 @@ def gc(
         say("".join(f"{line}\n" for line in _removal_lines(removed, kept, dry_run=dry_run)))
     if removed.stayed:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
-
-
-def _policy(raw_older_than: str | None, keep_last: int | None, suite: str | None) -> Policy:
-    """Return the retention policy. Raises UsageError without an age or a number: nothing is removed by default."""
-    from benchgate.store.retention import Policy
-
-    if raw_older_than is None and keep_last is None:
-        raise UsageError("say what may go: --raw-older-than 90d, --keep-last 20, or both; --dry-run shows it first")
-    try:
-        older_than_s = parse_duration_s(raw_older_than) if raw_older_than is not None else 0.0
-    except ValueError as error:
-        raise UsageError(f"--raw-older-than: {error}; 90d is 90 days") from error
-    return Policy(older_than_s, keep_last or 1, suite)
 
 
 def _removal_lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:

@@ -20,7 +20,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
 from benchgate.pipeline.environment import client_machine, utc_now
-from benchgate.pipeline.measure_load import Progress
+from benchgate.pipeline.work import Progress
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
@@ -122,13 +122,19 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
         offered_rps = group.concurrency / true_e2e_s if true_e2e_s > 0 else 0.0
         delivered = true_e2e_s / float(e2e_s.mean()) if len(e2e_s) else None
     else:
-        offered_rps, delivered = group.rate_rps or 0.0, _sent_ratio(result)
+        # Span of the schedule over span of the sends: 1 when the rate was reached.
+        actual_ns = int(columns.sent_ns.max() - columns.sent_ns.min()) if (columns.sent_ns >= 0).all() else 0
+        planned_ns = float(columns.intended_ns.max() - columns.intended_ns.min())
+        offered_rps, delivered = group.rate_rps or 0.0, planned_ns / actual_ns if actual_ns else None
     ttft_p99_s = request_metrics.quantile(request_metrics.ttft_s(columns)[ok], 0.99)
     lag_s = truth["schedule_lag_s"]["p99"]
     ttft_error_s = None if ttft_p99_s is None else ttft_p99_s - float(truth["ttft_s"]["p99"])
     late = lag_s is not None and lag_s > _SERVER_LATE_S
-    if not late:  # else what is missing may be the server's
-        bound.extend(_short_of(delivered, ttft_error_s))
+    if not late and delivered is not None and delivered < _DELIVERED_LEAST:  # else the server may have caused the loss
+        bound.append(f"{show_percent(delivered)} of the load was delivered (least {show_percent(_DELIVERED_LEAST)})")
+    if not late and ttft_error_s is not None and ttft_error_s > _TTFT_ERROR_S:
+        above = f"the p99 of TTFT is {show_duration(ttft_error_s)} above the server's own"
+        bound.append(f"{above} (bound {show_duration(_TTFT_ERROR_S)})")
     return ClientStep(
         streams=group.concurrency,
         offered_rps=offered_rps,
@@ -140,19 +146,3 @@ def client_step(stage: PlannedStage, result: StageResult, truth: Mapping[str, An
         client_bound=tuple(bound),
         server_late=f"the practice server was {show_duration(lag_s)} late itself (p99)" if late else None,
     )
-
-
-def _short_of(delivered: float | None, ttft_error_s: float | None) -> Iterator[str]:
-    """Yield the losses that a punctual server did not cause."""
-    if delivered is not None and delivered < _DELIVERED_LEAST:
-        yield f"{show_percent(delivered)} of the load was delivered (least {show_percent(_DELIVERED_LEAST)})"
-    if ttft_error_s is not None and ttft_error_s > _TTFT_ERROR_S:
-        bound = show_duration(_TTFT_ERROR_S)
-        yield f"the p99 of TTFT is {show_duration(ttft_error_s)} above the server's own (bound {bound})"
-
-
-def _sent_ratio(result: StageResult) -> float | None:
-    """Span of the schedule over span of the sends: 1 when the rate was reached."""
-    columns = result.requests
-    actual_ns = int(columns.sent_ns.max() - columns.sent_ns.min()) if (columns.sent_ns >= 0).all() else 0
-    return float(columns.intended_ns.max() - columns.intended_ns.min()) / actual_ns if actual_ns else None

@@ -16,13 +16,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import starmap
 from pathlib import Path
 
 from benchgate.errors import BenchgateError, lacking
 from benchgate.load.client_delay import audit_refusal
 from benchgate.load.http.library import DISABLED_BY, library
-from benchgate.model.client import ClientProfile
 from benchgate.pipeline.environment import known_client, usable_cpus
 from benchgate.store.database import Address
 from benchgate.store.repository import Store
@@ -50,12 +48,21 @@ class Symptom:
 
 def examine(store: str) -> list[Symptom]:
     """Run all checks in a fixed order. Writes nothing, contacts no server."""
-    checks = (_python, _compiled_reader, _open_files, _clock, _governor, _cores, _kernel_stamps)
-    return [*(check() for check in checks), *starmap(_extra, _EXTRAS), *_store_symptoms(store)]
-
-
-def _python() -> Symptom:
-    return Symptom("python", State.OK, f"{platform.python_implementation()} {platform.python_version()}")
+    symptoms = [Symptom("python", State.OK, f"{platform.python_implementation()} {platform.python_version()}")]
+    symptoms += [check() for check in (_compiled_reader, _open_files, _clock, _governor, _cores)]
+    if (refusal := audit_refusal(ServerAddress.of("http://127.0.0.1"))) is None:
+        found = "the kernel stamps what arrives: `audit` can check the client's reads"
+        symptoms.append(Symptom("kernel stamps", State.OK, found))
+    else:
+        remedy = "measure from Linux, over http, where the client must be audited"
+        symptoms.append(Symptom("kernel stamps", State.WARN, refusal, remedy))
+    for name, module, extra, feature in _EXTRAS:
+        if importlib.util.find_spec(module) is not None:
+            symptoms.append(Symptom(name, State.OK, f"{module} is installed"))
+        else:
+            remedy = lacking(f"needed for {feature}", extra)
+            symptoms.append(Symptom(name, State.WARN, f"{module} is not installed", remedy))
+    return [*symptoms, *_store_symptoms(store)]
 
 
 def _compiled_reader() -> Symptom:
@@ -118,17 +125,6 @@ def _cores() -> Symptom:
     return Symptom("cores", State.OK, found)
 
 
-def _kernel_stamps() -> Symptom:
-    refusal = audit_refusal(ServerAddress.of("http://127.0.0.1"))
-    if refusal is None:
-        return Symptom(
-            "kernel stamps", State.OK, "the kernel stamps what arrives: `audit` can check the client's reads"
-        )
-    return Symptom(
-        "kernel stamps", State.WARN, refusal, "measure from Linux, over http, where the client must be audited"
-    )
-
-
 _EXTRAS = (
     ("lm-eval", "lm_eval", "eval", "suites with `quality`"),
     ("embedded engine", "xllamacpp", "demo", "`benchgate demo` and embedded deployments"),
@@ -138,12 +134,6 @@ _EXTRAS = (
 )
 
 
-def _extra(name: str, module: str, extra: str, needed_by: str) -> Symptom:
-    if importlib.util.find_spec(module) is not None:
-        return Symptom(name, State.OK, f"{module} is installed")
-    return Symptom(name, State.WARN, f"{module} is not installed", lacking(f"needed for {needed_by}", extra))
-
-
 def _store_symptoms(store: str) -> list[Symptom]:
     """Check the store, and its profile of this machine's load generator. A missing store is no fault."""
     try:
@@ -151,34 +141,36 @@ def _store_symptoms(store: str) -> list[Symptom]:
         if path is not None and not path.exists():
             return [
                 Symptom("store", State.OK, f"{path} does not exist yet; the first run makes it"),
-                _no_client_profile(),
+                _NO_CLIENT_PROFILE,
             ]
         opened = Store.open_as_is(store)
         if opened is None:
             found = f"{Address.parse(store).shown} does not have this version's schema"
             old = Symptom("store", State.WARN, found, "`benchgate store upgrade` brings it there")
-            return [old, _no_client_profile()]
+            return [old, _NO_CLIENT_PROFILE]
         with opened:
             profile = known_client(opened)
     except BenchgateError as error:
         return [Symptom("store", State.FAIL, str(error), "correct --store or BENCHGATE_STORE")]
     known = Symptom("store", State.OK, f"{Address.parse(store).shown} opens")
-    return [known, _no_client_profile() if profile is None else _client_profile(profile)]
-
-
-def _client_profile(profile: ClientProfile) -> Symptom:
+    if profile is None:
+        return [known, _NO_CLIENT_PROFILE]
     if profile.tokens_per_s is None or profile.requests_per_s is None:
         kind = "streams" if profile.tokens_per_s is None else "requests"
         remedy = "measure again while nothing else runs here: `benchgate doctor --client`"
-        return Symptom("load generator", State.WARN, f"no load of {kind} was sound when it was measured", remedy)
+        unsound = f"no load of {kind} was sound when it was measured"
+        return [known, Symptom("load generator", State.WARN, unsound, remedy)]
     tokens = f"{show_number(profile.tokens_per_s)} tokens/s, {profile.streams:,} streams"
     found = f"{tokens} and {show_number(profile.requests_per_s)} requests/s per worker"
-    return Symptom("load generator", State.OK, f"{found}, measured {profile.measured_at[:10]}")
+    return [known, Symptom("load generator", State.OK, f"{found}, measured {profile.measured_at[:10]}")]
 
 
-def _no_client_profile() -> Symptom:
-    remedy = "measure it once, while nothing else runs here: `benchgate doctor --client`"
-    return Symptom("load generator", State.WARN, "what it can deliver on this machine was never measured", remedy)
+_NO_CLIENT_PROFILE = Symptom(
+    "load generator",
+    State.WARN,
+    "what it can deliver on this machine was never measured",
+    "measure it once, while nothing else runs here: `benchgate doctor --client`",
+)
 
 
 def _read_line(path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Checks of a suite before a run: its deployments, by short requests, and this machine's fitness for its plan."""
+"""Checks of a suite before a run: its deployments and error budget, by short requests, and the machine for its plan."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchgate.doctor.machine import State, Symptom
-from benchgate.errors import BenchgateError, TargetError, UsageError, lacking
+from benchgate.errors import BenchgateError, BudgetError, SuiteError, TargetError, UsageError, lacking
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
+from benchgate.pipeline.environment import utc_now
+from benchgate.pipeline.error_budget import read_spent
 from benchgate.plan.preview import Preview
 from benchgate.quality.loglikelihood import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
@@ -29,7 +31,7 @@ from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Tria
 from benchgate.telemetry.engine_metrics import BadPageError, read_page
 from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
-from benchgate.units import show_duration
+from benchgate.units import as_written, show_duration, show_percent
 
 CERTIFICATE_DAYS = 14.0
 CLOCK_S = 5.0
@@ -60,7 +62,8 @@ def examine_deployments(
     `folder` is the suite's. Deployments that benchgate starts itself are not started. A command that counts replicas is
     run only with a `replica_log` for its output.
     """
-    for arm, name in _compared(suite):
+    for name in dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,)))):
+        arm = Arm.BASELINE if name == suite.baseline else Arm.CANDIDATE
         spec = suite.deployments[name]
         if spec.url is None:
             kind = "the embedded engine" if spec.embedded is not None else "the practice server"
@@ -93,11 +96,6 @@ def _shadow_helpers(suite: Suite, folder: Path, environment: Mapping[str, str], 
             yield Symptom(name, State.FAIL, str(error), _UNRESOLVED)
 
 
-def _compared(suite: Suite) -> list[tuple[Arm, str]]:
-    names = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
-    return [(Arm.BASELINE if name == suite.baseline else Arm.CANDIDATE, name) for name in names]
-
-
 def _deployment_symptoms(
     suite: Suite, name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str], within_s: float
 ) -> Iterator[Symptom]:
@@ -114,7 +112,9 @@ def _deployment_symptoms(
         answers = answers and found.state is not State.FAIL
         yield found
     if answers:
-        for endpoint in _streamed(suite):
+        workloads = [traffic.workload for traffic in traffic_classes(suite)]
+        endpoints = dict.fromkeys(workload.endpoint for workload in workloads if workload.streams)
+        for endpoint in (one for one in endpoints if one in STREAMED):  # those whose streams a run would time
             trial = try_completion(target, endpoint, stream=True, within_s=within_s)
             yield _stream(f"{name} stream", endpoint, trial, where)
         yield from _metrics(name, spec, target, environment)
@@ -206,13 +206,6 @@ def _answer(
     return Symptom(name, State.OK, found)
 
 
-def _streamed(suite: Suite) -> list[Endpoint]:
-    """Return the endpoints whose streams a run would time."""
-    workloads = [traffic.workload for traffic in traffic_classes(suite)]
-    endpoints = dict.fromkeys(workload.endpoint for workload in workloads if workload.streams)
-    return [endpoint for endpoint in endpoints if endpoint in STREAMED]
-
-
 def _stream(name: str, endpoint: Endpoint, trial: Trial, where: str) -> Symptom:
     if trial.fault is not None:
         return _faulty(name, where, trial.fault)
@@ -251,7 +244,14 @@ _OTHER_FILES = 256  # open beside the streams: libraries, the store, pipes of ot
 
 def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
     """Yield what this machine lacks for a plan. Contacts no server."""
-    yield from _offered_load(found)
+    # The load against the client's profile; `examine` reports a missing profile.
+    remedy = "lower the load, add `workers`, or send from several machines (`--cluster`)"
+    for line in found.problems:
+        yield Symptom("offered load", State.FAIL, line, remedy)
+    for line in found.unknowns:
+        yield Symptom("offered load", State.WARN, line, "measure further: `benchgate doctor --client`")
+    if found.stages and found.client_measured_at is not None and not found.problems and not found.unknowns:
+        yield Symptom("offered load", State.OK, "within what the load generator delivers here")
     yield _files_for_streams(suite)
     has_embedded = any(spec.embedded is not None for spec in suite.deployments.values())
     for is_needed, feature, module, extra in (
@@ -264,20 +264,17 @@ def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
             remedy = lacking(f"needed for {feature}", extra)
             yield Symptom(extra, State.FAIL, f"{module} is not installed", remedy)
     if found.to_fetch:
-        yield _data_sets(found.to_fetch)
+        listed = ", ".join(found.to_fetch)
+        offline = [os.environ.get(name, "").upper() for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")]
+        if any(value in ("1", "TRUE", "YES", "ON") for value in offline):
+            missing = f"not on this machine, which is set to offline mode: {listed}"
+            remedy = "fetch them where the hub can be reached, or unset HF_HUB_OFFLINE and HF_DATASETS_OFFLINE"
+            yield Symptom("data sets", State.FAIL, missing, remedy)
+        else:
+            remedy = "a run fetches them before it asks any server; `benchgate plan` names what is missing"
+            yield Symptom("data sets", State.WARN, f"not on this machine yet: {listed}", remedy)
     for line in found.refused:
         yield Symptom("checks", State.FAIL, line, "`benchgate plan` shows how much each check needs")
-
-
-def _offered_load(found: Preview) -> Iterator[Symptom]:
-    """Compare the load with the client's profile; `examine` reports a missing profile."""
-    remedy = "lower the load, add `workers`, or send from several machines (`--cluster`)"
-    for line in found.problems:
-        yield Symptom("offered load", State.FAIL, line, remedy)
-    for line in found.unknowns:
-        yield Symptom("offered load", State.WARN, line, "measure further: `benchgate doctor --client`")
-    if found.stages and found.client_measured_at is not None and not found.problems and not found.unknowns:
-        yield Symptom("offered load", State.OK, "within what the load generator delivers here")
 
 
 def _files_for_streams(suite: Suite) -> Symptom:
@@ -294,21 +291,9 @@ def _files_for_streams(suite: Suite) -> Symptom:
     return Symptom("files for streams", State.FAIL, f"at most {hard:,}, and the suite needs {needed:,}", remedy)
 
 
-def _data_sets(names: tuple[str, ...]) -> Symptom:
-    listed = ", ".join(names)
-    if any(
-        os.environ.get(name, "").upper() in ("1", "TRUE", "YES", "ON")
-        for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-    ):
-        remedy = "fetch them where the hub can be reached, or unset HF_HUB_OFFLINE and HF_DATASETS_OFFLINE"
-        return Symptom("data sets", State.FAIL, f"not on this machine, which is set to offline mode: {listed}", remedy)
-    remedy = "a run fetches them before it asks any server; `benchgate plan` names what is missing"
-    return Symptom("data sets", State.WARN, f"not on this machine yet: {listed}", remedy)
-
-
 def examine_scoring(suite: Suite, folder: Path, environment: Mapping[str, str]) -> Iterator[Symptom]:
     """Check that the deployments can score given texts, if a task of the suite needs it."""
-    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+    names = suite.arm_names
     if suite.quality is None or any(suite.deployments[name].url is None for name in names.values()):
         return
     try:
@@ -322,3 +307,23 @@ def examine_scoring(suite: Suite, folder: Path, environment: Mapping[str, str]) 
         yield Symptom(f"{names[arm]} log-probs", State.FAIL, fault, "use another endpoint, engine or kind of task")
     if not faults and any(task.output_type != "generate_until" for task in tasks):
         yield Symptom("log-probs", State.OK, "both score given texts")
+
+
+def examine_budget(suite: Suite, folder: Path, environment: Mapping[str, str]) -> Symptom:
+    """Read the spent error budget as a run would, once: a Prometheus must answer with one number. Keeps nothing."""
+    name, budget = "error budget", suite.error_budget
+    try:
+        spent = read_spent(suite, folder, environment, utc_now())
+    except BudgetError as error:
+        remedy = "correct `error_budget.spent.prometheus`, or what its query asks; until then `run` ends with 12"
+        return Symptom(name, State.FAIL, str(error), remedy)
+    except (SuiteError, UsageError) as error:
+        remedy = "correct `error_budget.spent`, or what it names; until then `run` ends with 2"
+        return Symptom(name, State.FAIL, str(error), remedy)
+    if spent is None or budget is None:
+        return Symptom(name, State.OK, f"{suite.suite} has none")
+    found = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent, by {spent.source}"
+    if not spent.blown:
+        return Symptom(name, State.OK, found)
+    effect = "every candidate warns" if budget.when_blown == "warn" else "nothing but a clean PASS is promoted"
+    return Symptom(name, State.WARN, found, f"it is blown: {effect} until it has recovered")

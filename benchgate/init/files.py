@@ -171,10 +171,13 @@ def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str
     rate_rps = min(max(_nice(_IN_FLIGHT / whole_s, up=False), _RATES_RPS[0]), _RATES_RPS[1])
     room = [met.context_tokens for met in (baseline, candidate) if met.context_tokens is not None]
     input_tokens, output_tokens = _lengths(min(room, default=None))
+    # `meta-llama/Llama-3.1-8B` names the suite `llama-3.1-8b`.
+    model = str(candidate.spec.model).rpartition("/")[2].lower()
+    name = re.sub(r"[^a-z0-9._-]+", "-", model).strip("._-")[:64].rstrip("._-")
     return _SUITE_TEXT.format(
         file=file,
         task=task,
-        name=_suite_name(str(candidate.spec.model)),
+        name=json.dumps(name or "first"),
         went_current=_describe_trial(baseline),
         went_next=_describe_trial(candidate),
         current=_deployment(baseline),
@@ -216,12 +219,6 @@ def _describe_trial(met: ProbedEndpoint) -> str:
     if trial.output_tokens is None:
         parts.append("and its tokens were not counted by the server: see docs/guides/servers.md")
     return ", ".join(parts)
-
-
-def _suite_name(model: str) -> str:
-    """Return a name for the suite by the model's: `meta-llama/Llama-3.1-8B` → `llama-3.1-8b`."""
-    last = re.sub(r"[^a-z0-9._-]+", "-", model.rpartition("/")[2].lower()).strip("._-")
-    return json.dumps(last[:64].rstrip("._-") or "first")
 
 
 def _format_s(seconds: float) -> str:
@@ -313,13 +310,14 @@ metadata:
 
 def eval_rows() -> str:
     """Return the items, one JSON object per line: half sums of three digits, half products of two by one or two."""
-    return "".join(json.dumps(_eval_row(number)) + "\n" for number in range(EVAL_ITEMS))
-
-
-def _eval_row(number: int) -> dict[str, str]:
-    """Make an item. Steps that share no factor with their ranges go through all pairs before one repeats."""
-    if number % 2 == 0:
-        left, right = 100 + number * 367 % 900, 100 + number * 541 % 899
-        return {"id": f"sum-{number:04}", "problem": f"{left} + {right}", "answer": str(left + right)}
-    left, right = 11 + number * 37 % 89, 3 + number * 29 % 47
-    return {"id": f"product-{number:04}", "problem": f"{left} * {right}", "answer": str(left * right)}
+    lines = []
+    for number in range(EVAL_ITEMS):
+        # Steps that share no factor with their ranges go through all pairs before one repeats.
+        if number % 2 == 0:
+            left, right = 100 + number * 367 % 900, 100 + number * 541 % 899
+            row = {"id": f"sum-{number:04}", "problem": f"{left} + {right}", "answer": str(left + right)}
+        else:
+            left, right = 11 + number * 37 % 89, 3 + number * 29 % 47
+            row = {"id": f"product-{number:04}", "problem": f"{left} * {right}", "answer": str(left * right)}
+        lines.append(json.dumps(row) + "\n")
+    return "".join(lines)

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from benchgate.errors import TargetError
-from benchgate.load.results import ClassResult, StageResult
+from benchgate.load.results import StageResult
 from benchgate.model.request import Endpoint
 from benchgate.sim.process import SimControl
 from benchgate.suite.schema import Limits
@@ -77,8 +77,15 @@ class ActionRunner:
 
     def add_faults(self, result: StageResult) -> StageResult:
         """Return the result with every action that was not done as planned among the faults of its client."""
-        end_s = max((_end_s(group) for group in result.classes), default=0.0)
-        self.results = [_require_in_time(one, end_s) for one in self.results]
+        end_s = 0.0  # time of the last answer after the start of the stage: a window begins with the first request
+        for group in result.classes:
+            first_ns = int(group.requests.intended_ns.min()) if len(group.requests) else 0
+            end_s = max(end_s, first_ns / _NS + group.window_s)
+        for number, one in enumerate(self.results):
+            # Only the start of a replica may take longer than the stage.
+            if one.action.start is None and one.problem is None and one.done_s is not None and one.done_s > end_s:
+                late = f"was done after {one.done_s:.1f} s, and the stage was over after {end_s:.1f} s"
+                self.results[number] = replace(one, problem=late)
         faults = tuple(f"the action to {one.action.shown} {one.problem}" for one in self.results if one.problem)
         return replace(result, client=replace(result.client, faults=(*result.client.faults, *faults)))
 
@@ -90,17 +97,15 @@ class ActionRunner:
         self._begun.wait()
         for action in sorted(self.actions, key=lambda one: one.at_s):
             self._over.wait(max(0.0, action.at_s - self._now_s()))
-            self.results.append(self._perform(action))
-
-    def _perform(self, action: Action) -> ActionResult:
-        if self._over.is_set():
-            return ActionResult(action, None, None, "was never begun: the stage was over before")
-        began_s = self._now_s()
-        problem = self._do(action)
-        late_s = began_s - action.at_s
-        if problem is None and late_s > LATE_S:
-            problem = f"was begun {late_s:.1f} s late"
-        return ActionResult(action, began_s, self._now_s(), problem)
+            if self._over.is_set():
+                self.results.append(ActionResult(action, None, None, "was never begun: the stage was over before"))
+                continue
+            began_s = self._now_s()
+            problem = self._do(action)
+            late_s = began_s - action.at_s
+            if problem is None and late_s > LATE_S:
+                problem = f"was begun {late_s:.1f} s late"
+            self.results.append(ActionResult(action, began_s, self._now_s(), problem))
 
     def _do(self, action: Action) -> str | None:
         if action.run is not None:
@@ -135,20 +140,6 @@ class ActionRunner:
 
     def _now_s(self) -> float:
         return (time.time_ns() - self._start_ns) / _NS
-
-
-def _end_s(group: ClassResult) -> float:
-    """Return the time of the last answer after the start of the stage: a window begins with the first request."""
-    first_ns = int(group.requests.intended_ns.min()) if len(group.requests) else 0
-    return first_ns / _NS + group.window_s
-
-
-def _require_in_time(result: ActionResult, end_s: float) -> ActionResult:
-    """Return the result with a problem if it ended after the stage. Only the start of a replica may take longer."""
-    if result.action.start is None and result.problem is None and result.done_s is not None and result.done_s > end_s:
-        late = f"was done after {result.done_s:.1f} s, and the stage was over after {end_s:.1f} s"
-        return replace(result, problem=late)
-    return result
 
 
 def undo_actions(actions: Sequence[Action], target: Target, endpoint: Endpoint, limits: Limits) -> None:

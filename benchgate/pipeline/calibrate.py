@@ -6,7 +6,6 @@ The run is stored like any other, and never judges a candidate.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +16,13 @@ from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
-from benchgate.pipeline.measure_load import Progress
 from benchgate.pipeline.preflight import read_plan
 from benchgate.pipeline.run import RunOptions, measure_run, require_runnable
+from benchgate.pipeline.work import Progress
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check
-from benchgate.suite.load import Blocks, Load
+from benchgate.suite.load import Blocks
 from benchgate.suite.schema import Suite, measured_arms
 
 FEWEST_PAIRS = 10
@@ -32,14 +31,6 @@ FEWEST_PAIRS = 10
 
 _DRAWS, _FEWEST_DRAWS = 200, 40
 _REQUESTS_DRAWN = 10_000_000
-
-
-class Part(StrEnum):
-    """Part of a suite that can be calibrated alone."""
-
-    LOAD = "load"
-    QUALITY = "quality"
-    SHADOW = "shadow"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +48,12 @@ def calibrate(
     progress: Progress,
     *,
     times: int | None = None,
-    only: Part | None = None,
+    only: str | None = None,
 ) -> Calibration:
     """Measure the suite's baseline against itself, `times` pairs of blocks, and keep its noise profile in the store.
 
-    Raises UsageError for what cannot be calibrated. The profile holds for runs of the suite as it stands.
+    `only` is load, quality or shadow: the part of the suite that is calibrated alone. Raises UsageError for what cannot
+    be calibrated. The profile holds for runs of the suite as it stands.
     """
     own, options = calibration_of(suite, times, only), replace(options, calibration=True)
     require_runnable(own, suite_dir, options)
@@ -79,7 +71,7 @@ def calibrate(
         return Calibration(store.evidence(evidence.run.id), profile)
 
 
-def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
+def calibration_of(suite: Suite, times: int | None, only: str | None) -> Suite:
     """Return the suite to measure: both arms the baseline, a fixed number of pairs, no early end.
 
     Starts, capacity searches, fixed texts and a judge of answers are left out: a profile has no figures of them.
@@ -88,15 +80,18 @@ def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
         TypeAdapter(Blocks | None).validate_python(times)
     except ValidationError:
         raise UsageError(f"--times {times} is not a number of pairs; expected 2 to 200") from None
-    load = _load(suite.load, times) if only in (None, Part.LOAD) else None
-    quality = suite.quality if only in (None, Part.QUALITY) else None
+    load = suite.load if only in (None, "load") and suite.load is not None and suite.load.sweep else None
+    if load is not None:
+        blocks = times if times is not None else max(load.blocks, FEWEST_PAIRS)
+        load = load.model_copy(update={"blocks": blocks, "looks": (), "limit": None, "capacity": None})
+    quality = suite.quality if only in (None, "quality") else None
     if quality is not None:
         quality = quality.model_copy(update={"repeat_baseline": False, "stop_early": False})
-    shadow = suite.shadow if only in (None, Part.SHADOW) else None
+    shadow = suite.shadow if only in (None, "shadow") else None
     if shadow is not None:
         shadow = shadow.model_copy(update={"secondary_ratio": 1.0, "judge": None})
     if load is None and quality is None and shadow is None:
-        what = "a `load` with a `sweep`, `quality` or `shadow`" if only is None else f"`{only.value}`"
+        what = "a `load` with a `sweep`, `quality` or `shadow`" if only is None else f"`{only}`"
         raise UsageError(f"there is nothing to calibrate in {suite.suite}: it has no {what}")
     if times is not None and load is None:
         raise UsageError("--times counts pairs of blocks of a load, and none is measured here; leave it out")
@@ -112,26 +107,20 @@ def calibration_of(suite: Suite, times: int | None, only: Part | None) -> Suite:
             "shadow": shadow,
         }
     )
-    return own if len(measured_arms(own)) == len(Arm) else _comparing(own)
-
-
-def _comparing(suite: Suite) -> Suite:
-    """Return the suite with a check that compares: with bounds alone, one deployment would be measured once."""
+    if len(measured_arms(own)) == len(Arm):
+        return own
+    # With bounds alone, one deployment would be measured once: add a check that compares.
     check = Check(metric="request_throughput", margin="5%", required=False)  # type: ignore[arg-type]  # as it is written
-    gate = suite.gate.model_copy(update={"checks": (*suite.gate.checks, check)})
-    return suite.model_copy(update={"gate": gate})
-
-
-def _load(load: Load | None, times: int | None) -> Load | None:
-    if load is None or not load.sweep:
-        return None
-    blocks = times if times is not None else max(load.blocks, FEWEST_PAIRS)
-    return load.model_copy(update={"blocks": blocks, "looks": (), "limit": None, "capacity": None})
+    gate = own.gate.model_copy(update={"checks": (*own.gate.checks, check)})
+    return own.model_copy(update={"gate": gate})
 
 
 def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: Progress) -> NoiseProfile:
     """Return the noise profile of a calibration; `suite` is the calibrated one, with its own policy."""
-    run, draws = calibration.run, _draws(calibration)
+    run = calibration.run
+    # Fewer random orders of the pairs with many requests, which each order reads.
+    requests = sum(execution.recorded for execution in calibration.load)
+    draws = max(_FEWEST_DRAWS, min(_DRAWS, _REQUESTS_DRAWN // max(requests, 1)))
     if calibration.load:
         progress.begin("orders of the pairs, decided", draws)
     deployment = run.arms[Arm.BASELINE]
@@ -147,9 +136,3 @@ def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: 
         ),
         engine_version=engine_version_of(deployment),
     )
-
-
-def _draws(calibration: Evidence) -> int:
-    """Return the number of random orders to judge: fewer with many requests, which each order reads."""
-    requests = sum(execution.recorded for execution in calibration.load)
-    return max(_FEWEST_DRAWS, min(_DRAWS, _REQUESTS_DRAWN // max(requests, 1)))

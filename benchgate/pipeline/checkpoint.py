@@ -19,7 +19,7 @@ from typing import Any
 from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.gate.guards.run import MAX_RESUMPTIONS, leaf_values
-from benchgate.model.deployment import Arm, Deployment, canonical_json, flatten_json
+from benchgate.model.deployment import Arm, canonical_json
 from benchgate.model.records import DivergenceObservation, EvalItem
 from benchgate.model.run import (
     INTERRUPTED,
@@ -42,7 +42,7 @@ from benchgate.model.telemetry import TelemetryWindow
 from benchgate.pipeline.environment import environment_facts
 from benchgate.plan.schedule import Plan
 from benchgate.store.evidence import JournalEntry, JournalEvent
-from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_secret
+from benchgate.suite.deployment import reference_name, resolve_secret
 from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.units import as_written, show_duration, show_percent, show_size
@@ -145,11 +145,15 @@ def _load(
 ) -> tuple[CompletedLoad, tuple[Incomplete, ...]]:
     events = [entry.what for entry in counted if isinstance(entry.what, JournalEvent)]
     marked = {_position(event): _place(event) for event in events if event.kind == MEASURED}
-    blocks = _complete_blocks(plan, set(marked.values()))
+    measured, blocks = set(marked.values()), 0  # blocks, from the first one on, with every stage on every arm
+    for block in plan.blocks:
+        if not {(stage.name, arm.value, block.number) for stage in block.stages for arm in block.order} <= measured:
+            break
+        blocks += 1
     complete = {
         position
-        for position, (stage, _, block) in marked.items()
-        if block < blocks or level_of_stage(stage) is not None
+        for position, (stage, _, number) in marked.items()
+        if number < blocks or level_of_stage(stage) is not None
     }
     executions = [entry.what for entry in journal if isinstance(entry.what, LoadObservation)]
     duration_s = {one.position: one.client.wall_s for one in executions}  # classes of a stage share its client
@@ -171,15 +175,6 @@ def _load(
         by_cluster=any(one.client.start_uncertainty_s is not None for one in executions),
     )
     return load, tuple(_incomplete_executions(counted, complete))
-
-
-def _complete_blocks(plan: Plan, measured: set[tuple[str, str, int]]) -> int:
-    """Count the blocks, from the first one on, that have every stage on every arm."""
-    for block in plan.blocks:
-        due = {(stage.name, arm.value, block.number) for stage in block.stages for arm in block.order}
-        if not due <= measured:
-            return block.number
-    return len(plan.blocks)
 
 
 def _incomplete_executions(counted: Sequence[JournalEntry], complete: set[int]) -> Iterator[Incomplete]:
@@ -271,45 +266,37 @@ def session_event(suite: Suite, environment: Mapping[str, str], run_id: str, spo
     address, proxy, key and header, by arm and key. The hash is salted with the run's id and slow to compute, because
     the values are secrets and some are short enough to be guessed.
     """
-    specs = {Arm.BASELINE: suite.deployments[suite.baseline], Arm.CANDIDATE: suite.deployments[suite.candidate]}
-    hashes = {
-        arm.value: {key: _hash_value(run_id, arm, key, resolve_secret(text, environment)) for key, text in references}
-        for arm, spec in specs.items()
-        if (references := list(_references(spec)))
-    }
-    return {"process": os.getpid(), "spool": str(spool), "addresses": hashes}
+    addresses: dict[str, dict[str, str]] = {}
+    for arm, name in suite.arm_names.items():
+        spec, hashes = suite.deployments[name], dict[str, str]()
+        # The keys that decide which server answers.
+        keys = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "metrics", "gpu")}
+        keys |= {f"headers.{name}": text for name, text in spec.headers.items()}
+        keys |= {f"ready.metrics[{n}]": text for n, text in enumerate(spec.ready.metrics if spec.ready else ())}
+        for key, text in keys.items():
+            if text is not None and reference_name(text) is not None:
+                value = resolve_secret(text, environment)
+                value = value.rstrip("/") if key == "url" else value  # both spellings reach the same server
+                salted = canonical_json([arm.value, key, value])
+                hashes[key] = pbkdf2_hmac("sha256", salted, run_id.encode(), _ROUNDS).hex()
+        if hashes:
+            addresses[arm.value] = hashes
+    return {"process": os.getpid(), "spool": str(spool), "addresses": addresses}
 
 
 def changed_references(
     events: Sequence[tuple[str, Mapping[str, Any]]], session: Mapping[str, Any], suite: Suite
 ) -> Iterator[str]:
     """Describe each reference that resolves to another value now than in an earlier session of the run."""
-    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     earlier = [data.get("addresses", {}) for kind, data in events if kind == SESSION_BEGUN]
-    for arm, name in names.items():
+    for arm, name in suite.arm_names.items():
         now = session["addresses"].get(arm.value, {})
         before = [hashes.get(arm.value, {}) for hashes in earlier]
         for key in now:
             if any(hashes.get(key) != now[key] for hashes in before):
                 yield (
-                    f"the {arm} {name} is asked with another `{key}` than before: set the variable that it refers to "
-                    "as it was"
+                    f"the {arm} {name} has another `{key}` than before: set the variable that it refers to as it was"
                 )
-
-
-def _references(spec: DeploymentSpec) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a deployment that decide which server answers and that are references, with their text."""
-    keys = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "metrics", "gpu")}
-    headers = {f"headers.{name}": text for name, text in spec.headers.items()}
-    replicas = {f"ready.metrics[{n}]": text for n, text in enumerate(spec.ready.metrics if spec.ready else ())}
-    for key, text in (keys | headers | replicas).items():
-        if text is not None and reference_name(text) is not None:
-            yield key, text
-
-
-def _hash_value(run_id: str, arm: Arm, key: str, value: str) -> str:
-    value = value.rstrip("/") if key == "url" else value  # both spellings reach the same server
-    return pbkdf2_hmac("sha256", canonical_json([arm.value, key, value]), run_id.encode(), _ROUNDS).hex()
 
 
 def require_unchanged(
@@ -334,17 +321,6 @@ def require_unchanged(
     changed += changed_references(events, session, suite)
     if changed:
         raise UsageError(_refusal(run, changed))
-
-
-def require_same_facts(arm: Arm, before: Deployment, found: Deployment) -> None:
-    """Raise UsageError if a deployment reports another value of a fact; one that is gone counts as the same."""
-    was, now = dict(flatten_json(before.facts)), dict(flatten_json(found.facts))
-    changed = [f"{name} was {was[name]} and is {now[name]}" for name in was if now.get(name, was[name]) != was[name]]
-    if changed:
-        raise UsageError(
-            f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
-            "run the suite from its beginning, without --resume"
-        )
 
 
 def processes_before(journal: Sequence[JournalEntry]) -> dict[Arm, tuple[str, ...]]:
@@ -388,7 +364,7 @@ def require_resumable(run: Run, completed: Completed, *, by_cluster: bool) -> No
         why = f"the {completed.down.arm} {name} was not there {completed.down.when}, by which the run ended"
         raise UsageError(f"run {run.id} cannot go on: {why}; run the suite again")
     if completed.resumptions >= MAX_RESUMPTIONS:
-        why = "it went on once already, and of a run that does so again nothing is said (few-interruptions)"
+        why = "it was resumed once already, and no verdict rests on a run that was resumed again (few-interruptions)"
         raise UsageError(f"run {run.id} cannot go on: {why}; run it from its beginning, without --resume")
     if completed.load.workers and completed.load.by_cluster is not by_cluster:
         senders = ("this machine", "a cluster")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -111,24 +111,19 @@ def newest_of_each(runs: Sequence[Run]) -> SelectedRuns:
     closed = {name: why for name, run in whole.items() if (why := unreadable_because(run)) is not None}
     open_to_us = [run for name, run in whole.items() if name not in closed]
     apart = {run.arms[Arm.CANDIDATE].name: incomparable_because(run, open_to_us[0]) for run in open_to_us}
-    return SelectedRuns(
-        tuple(run for run in open_to_us if apart[run.arms[Arm.CANDIDATE].name] is None),
-        (
-            *(f"the newest whole run of {name}, {whole[name].id}, is left out: {why}" for name, why in closed.items()),
-            *_passed_over(apart, whole, unfinished),
-        ),
-    )
-
-
-def _passed_over(why: dict[str, str | None], whole: dict[str, Run], unfinished: dict[str, Run]) -> Iterator[str]:
-    newest = next(iter(why), None)
-    for reason in dict.fromkeys(filter(None, why.values())):
-        names = [name for name, of in why.items() if of == reason]
-        runs, are = ("newest whole run", "is") if len(names) == 1 else ("newest whole runs", "are")
-        yield f"{', '.join(names)} {are} left out, whose {runs} and that of {newest} have no common table: {reason}"
+    notes = [f"the newest whole run of {name}, {whole[name].id}, is left out: {why}" for name, why in closed.items()]
+    newest = next(iter(apart), None)
+    for reason in dict.fromkeys(filter(None, apart.values())):
+        names = [name for name, of in apart.items() if of == reason]
+        of_which, are = ("newest whole run", "is") if len(names) == 1 else ("newest whole runs", "are")
+        notes.append(
+            f"{', '.join(names)} {are} left out, whose {of_which} and that of {newest} have no common table: {reason}"
+        )
     for name, run in unfinished.items():
         before = "the one before it stands here" if name in whole else "it has no whole run"
-        yield f"the newest run of {name}, {run.id}, was not measured to its end: {before}"
+        notes.append(f"the newest run of {name}, {run.id}, was not measured to its end: {before}")
+    chosen = tuple(run for run in open_to_us if apart[run.arms[Arm.CANDIDATE].name] is None)
+    return SelectedRuns(chosen, tuple(notes))
 
 
 def read_stored(
@@ -147,7 +142,11 @@ def read_stored(
     if verdict is None:
         own = [one.document for one in store.verdicts(run.id) if one.of_the_run_itself]
         verdict = own[-1] if own else None
-    rows, withdrawn = store.metrics(run.id), _withdrawn(store, run)
+    # The run's promotion counts as withdrawn if it was, and no later one holds.
+    promotions = [one for one in store.promotions(run.suite_name) if one.run_id == run.id]
+    reasons = [one.reason or "no reason was given" for one in promotions if one.deed is PromotionAction.WITHDRAWN]
+    withdrawn = reasons[-1] if reasons and run.id not in current_promotions(promotions) else None
+    rows = store.metrics(run.id)
     known = partial(StoredRun, run, verdict=verdict, newer=newer, withdrawn=withdrawn)
     if ineligible_because(run, verdict) is not None or not from_records:
         return known(rows=rows, evals="its tokens were not looked at")
@@ -160,10 +159,3 @@ def read_stored(
     judged = any(row.name == "accuracy_ratio" for row in made)
     evals = evidence.quality if judged else "the run has no evals that are right or wrong"
     return known(rows=made, evals=evals)
-
-
-def _withdrawn(store: Store, run: Run) -> str | None:
-    """Return the reason for the withdrawal of the run's promotion; None if it holds, or there was none."""
-    records = [one for one in store.promotions(run.suite_name) if one.run_id == run.id]
-    reasons = [one.reason or "no reason was given" for one in records if one.deed is PromotionAction.WITHDRAWN]
-    return reasons[-1] if reasons and run.id not in current_promotions(records) else None

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate import child_process
@@ -17,24 +17,23 @@ from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, Us
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
+from benchgate.pipeline.work import Work
 from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
+from benchgate.quality.loglikelihood import probe_scoring
 from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec, written_out
-from benchgate.suite.schema import Start, Suite, measured_arms, traffic_classes
+from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target, dialect_of, target_of
 from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
-from benchgate.telemetry.sources import accelerator_facts, sources_of
+from benchgate.telemetry.sources import accelerator_facts, process_marker, sources_of
 from benchgate.units import show_duration
 
 _NOTE_EVERY_S = 5.0
 _COUNT_AGAIN_S = 0.25
-
-Keep = Callable[[Arm, Deployment], None]
-"""Callback that takes what a deployment reports about itself once it answers."""
 
 _THIS_MACHINE = "this machine"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "0.0.0.0", "::"})  # a server on one of them answers on the others
@@ -87,11 +86,9 @@ class Replicas:
 
     def require_all(self, arm: Arm, ready_s: float) -> None:
         """Wait for the declared number. Raises TargetError with the count if it is not reached in time."""
-        counted = self.await_all(arm, ready_s)
-        counter = self._counters.get(arm)
-        if counter is None or counted.count == counter.ready.replicas:
+        counted, counter = self.await_all(arm, ready_s), self._counters.get(arm)
+        if counter is None or counted.count == (expected := counter.ready.replicas):
             return
-        expected = counter.ready.replicas
         found = "an unknown number" if counted.count is None else str(counted.count)
         why = f" ({counted.problem})" if counted.problem is not None else ""
         raise TargetError(f"{found} of {expected} {NOT_ALL_READY} after {ready_s:g} s{why}")
@@ -108,7 +105,17 @@ class Replicas:
 def declared_deployment(suite: Suite, name: str) -> Deployment:
     """Return a deployment as the suite declares it, in the form kept with a run; no secret, not even its reference."""
     spec = suite.deployments[name]
-    settings = _request_settings(spec) | ({"revision": spec.revision} if spec.revision is not None else {})
+    # The settings by which requests to this deployment differ from its engine's usual ones.
+    requests = {
+        "extra": spec.extra,
+        "leave_out": list(spec.leave_out),
+        "headers": written_out(spec.headers),
+        "proxy": spec.proxy is not None,  # its address may be a secret
+        "max_tokens_field": None if spec.max_tokens_field == "max_tokens" else spec.max_tokens_field,
+    }
+    settings: dict[str, object] = {key: value for key, value in requests.items() if value}
+    if spec.revision is not None:
+        settings["revision"] = spec.revision
     model = spec.model or ""
     if spec.embedded is not None:
         model, settings = MODEL_ALIAS, spec.embedded.model_dump(mode="json") | settings
@@ -128,16 +135,6 @@ def declared_deployment(suite: Suite, name: str) -> Deployment:
     )
 
 
-def _request_settings(spec: DeploymentSpec) -> dict[str, object]:
-    """Return the settings by which requests to this deployment differ from its engine's usual ones."""
-    settings: dict[str, object] = {"extra": spec.extra, "leave_out": list(spec.leave_out)}
-    settings["headers"] = written_out(spec.headers)
-    settings["proxy"] = spec.proxy is not None  # its address may be a secret
-    if spec.max_tokens_field != "max_tokens":
-        settings["max_tokens_field"] = spec.max_tokens_field
-    return {key: value for key, value in settings.items() if value}
-
-
 def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str, object]) -> None:
     """Raise SuiteError if the longest request exceeds the context that an arm reports (`max_model_len`)."""
     context = facts.get("max_model_len")
@@ -154,83 +151,97 @@ def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str,
     raise SuiteError([Problem("", None, None, "load", message)])
 
 
-def bring_up(
-    stack: ExitStack,
-    suite: Suite,
-    plan: Plan,
-    arm: Arm,
-    keep: Keep,
-    log_dir: Path,
-    weights_dir: Path,
-    suite_dir: Path,
-    step: Callable[[str], None],
-    waiting: Callable[[str], None],
-    replicas: Replicas,
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Deployments that answer, with what those that benchgate did not start reported: their facts and processes."""
+
+    targets: dict[Arm, Target]
+    facts: Mapping[Arm, Mapping[str, object]]
+    processes: Mapping[Arm, str | None]
+    replicas: Replicas
+
+
+@contextmanager
+def deployed(work: Work, keep: Callable[[Arm, Deployment], None]) -> Iterator[Deployed]:
+    """Bring all deployments up for the length of the block, and pass what each reports about itself to `keep`.
+
+    Raises TargetDown for a deployment that is not there, or that cannot compute log-probabilities that a task needs.
+    """
+    suite, arms = work.suite, measured_arms(work.suite)
+    replicas = Replicas(work.log_dir / "replicas.log", work.progress.note)
+    targets: dict[Arm, Target] = {}
+    with ExitStack() as stack:
+        work.progress.begin("deployments", len(arms))
+        for arm in arms:
+            try:
+                targets[arm] = _bring_up(stack, work, arm, keep, replicas)
+            except TargetDown as down:
+                left = [other for other in arms if other is not arm and other not in targets]
+                raise TargetDown(*down.faults, *_others_down(work, left)) from down
+        # The suite's rules compare addresses as written; here references are resolved and hosts looked up. One name
+        # for both arms is intended.
+        if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
+            reason = f"{ONE_SERVER}; correct the url or the model of one of them"
+            raise TargetDown(DeploymentFault(Arm.CANDIDATE, "at the start", reason))
+        facts = reported_facts(suite, targets)
+        for arm, fault in probe_scoring(targets, work.plan.tasks, suite.limits).items():
+            raise TargetDown(DeploymentFault(arm, "at the start", fault))
+        processes: dict[Arm, str | None] = {}
+        for arm, target in targets.items():
+            spec = suite.deployments[suite.arm_names[arm]]
+            if spec.url is not None:
+                processes[arm] = process_marker(sources_of(spec, target, os.environ), target)
+        yield Deployed(targets, facts, processes, replicas)
+
+
+def _bring_up(
+    stack: ExitStack, work: Work, arm: Arm, keep: Callable[[Arm, Deployment], None], replicas: Replicas
 ) -> Target:
-    """Start the arm if it is ours to start, wait until it answers a real completion, and `keep` what it says it is."""
-    name = suite.baseline if arm is Arm.BASELINE else suite.candidate
-    spec = suite.deployments[name]
-    deployment = declared_deployment(suite, name)
+    """Start the arm if it is ours to start, wait until it answers a real completion, and `keep` what it reports."""
+    suite, name = work.suite, work.suite.arm_names[arm]
+    spec, limits = suite.deployments[name], suite.limits
+    # Every endpoint is probed with each adapter used there, those of the model itself first.
+    probes: list[tuple[Endpoint, str | None]] = [(endpoint, None) for endpoint in endpoints_of(suite)]
+    if suite.load is not None:
+        used = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
+        probes = sorted(used, key=lambda probe: (probe[1] is not None, probe[0], probe[1] or ""))
+    facts: dict[str, object] = {}
     try:
         if spec.url is None:
-            target = stack.enter_context(_served(arm, f"{arm}-{name}", spec, weights_dir, log_dir))
+            target = stack.enter_context(_served(work, arm, f"{arm}-{name}", spec))
         else:
-            target = target_of(arm, spec, os.environ, suite_dir)
-        limits, facts = suite.limits, dict[str, object]()
-        for endpoint, adapter in _probed_endpoints(suite):
-            probed = target if adapter is None else replace(target, model=adapter)
+            target = target_of(arm, spec, os.environ, work.suite_dir)
+        for endpoint, adapter in probes:
             reported = wait_ready(
-                probed, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting
+                target if adapter is None else replace(target, model=adapter),
+                endpoint=endpoint,
+                ready_s=limits.ready_s,
+                connect_s=limits.connect_s,
+                waiting=work.progress.note,
             )
             facts = facts or reported
         replicas.add(spec, target)
         replicas.require_all(arm, limits.ready_s)
     except (EmbeddedError, TargetError) as fault:
         raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
-    require_context_fits(suite, plan, arm, facts)
+    require_context_fits(suite, work.plan, arm, facts)
     facts |= accelerator_facts(sources_of(spec, target, os.environ), target)
-    found = replace(deployment, facts=facts)
+    found = replace(declared_deployment(suite, name), facts=facts)
     for side in Arm if len(measured_arms(suite)) == 1 else (arm,):  # measured once, one deployment is both arms
         keep(side, found)
-    step(f"{arm} {name} answers")
+    work.progress.step(f"{arm} {name} answers")
     return target
 
 
-def bring_all_up(
-    stack: ExitStack,
-    suite: Suite,
-    plan: Plan,
-    arms: Sequence[Arm],
-    keep: Keep,
-    log_dir: Path,
-    weights_dir: Path,
-    suite_dir: Path,
-    step: Callable[[str], None],
-    waiting: Callable[[str], None],
-    replicas: Replicas,
-) -> dict[Arm, Target]:
-    """Bring up every arm in turn. Raises TargetDown at the first that is down, naming the others that are too."""
-    targets: dict[Arm, Target] = {}
-    for arm in arms:
-        try:
-            targets[arm] = bring_up(
-                stack, suite, plan, arm, keep, log_dir, weights_dir, suite_dir, step, waiting, replicas
-            )
-        except TargetDown as down:
-            left = [other for other in arms if other is not arm and other not in targets]
-            raise TargetDown(*down.faults, *_others_down(suite, left, suite_dir)) from down
-    return targets
-
-
-def _others_down(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator[DeploymentFault]:
+def _others_down(work: Work, arms: Sequence[Arm]) -> Iterator[DeploymentFault]:
     """Probe each of the other servers once, so that all that are down are reported together."""
     for arm in arms:
-        spec = suite.deployments[suite.baseline if arm is Arm.BASELINE else suite.candidate]
+        spec = work.suite.deployments[work.suite.arm_names[arm]]
         if spec.url is None:
             continue
         try:
-            target = target_of(arm, spec, os.environ, suite_dir)
-            reason = liveness_problem(target, endpoint=endpoints_of(suite)[0])
+            target = target_of(arm, spec, os.environ, work.suite_dir)
+            reason = liveness_problem(target, endpoint=endpoints_of(work.suite)[0])
         except TargetError as fault:
             reason = str(fault)
         if reason is not None:
@@ -238,10 +249,10 @@ def _others_down(suite: Suite, arms: Sequence[Arm], suite_dir: Path) -> Iterator
 
 
 @contextmanager
-def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_dir: Path) -> Iterator[Target]:
+def _served(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterator[Target]:
     """Serve an embedded or simulated deployment during the block. Raises EmbeddedError and TargetError."""
     if spec.embedded is not None:
-        with serve(spec.embedded, name=name, cache_dir=weights_dir, log_dir=log_dir) as server:
+        with serve(spec.embedded, name=name, cache_dir=work.weights_dir, log_dir=work.log_dir) as server:
             yield Target(arm, server.url, server.model, dialect_of(spec))
         return
     assert spec.sim is not None, "a deployment without an address is one of the two: the suite was validated"
@@ -255,54 +266,31 @@ def _served(arm: Arm, name: str, spec: DeploymentSpec, weights_dir: Path, log_di
         child_process.stop(sim.process)
 
 
-def measure_starts(
-    suite: Suite,
-    start: Start,
-    arms: Sequence[Arm],
-    writer: RunWriter,
-    log_dir: Path,
-    weights_dir: Path,
-    step: Callable[[str], None],
-    first: int = 0,
-) -> None:
+def measure_starts(work: Work, writer: RunWriter) -> None:
     """Start every arm's server repeatedly, the arms in turn, and store the time to a successful completion.
 
-    Begins with start number `first`. Weights are made before the clock starts; the page cache of the last start stays.
+    Begins with the first start that no earlier session completed. Weights are made before the clock starts; the page
+    cache of the last start stays. Raises TargetDown.
     """
-    for number in range(first, start.times):
+    suite, limits, arms = work.suite, work.suite.limits, measured_arms(work.suite)
+    first, times = work.completed.starts, suite.start.times if suite.start is not None else 0
+    work.progress.begin("starts", (times - first) * len(arms))
+    for number in range(first, times):
         for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
-            name = suite.baseline if arm is Arm.BASELINE else suite.candidate
-            spec, limits = suite.deployments[name], suite.limits
+            name = suite.arm_names[arm]
+            spec = suite.deployments[name]
             try:
                 if spec.embedded is not None:
-                    weights_file(spec.embedded.weights, spec.embedded.extra_layers, weights_dir)
+                    weights_file(spec.embedded.weights, spec.embedded.extra_layers, work.weights_dir)
                 began_s = time.monotonic()
-                with _served(arm, f"{arm}-{name}-start-{number + 1}", spec, weights_dir, log_dir) as target:
+                with _served(work, arm, f"{arm}-{name}-start-{number + 1}", spec) as target:
                     if spec.sim is not None:  # an embedded one has completed a request already
                         wait_ready(target, endpoint="completions", ready_s=limits.ready_s, connect_s=limits.connect_s)
                     took_s = time.monotonic() - began_s
             except (EmbeddedError, TargetError) as fault:
                 raise TargetDown(DeploymentFault(arm, "at the start", str(fault))) from fault
             writer.add(ServerStart(arm, number, took_s))
-            step(f"{arm} {name} start {number + 1} of {start.times}: {show_duration(took_s)}")
-
-
-def require_distinct_servers(suite: Suite, targets: dict[Arm, Target]) -> None:
-    """Raise TargetDown if both arms are one server: every candidate would pass. One name for both arms is intended.
-
-    The suite's rules compare addresses as written; here references are resolved and hosts looked up.
-    """
-    if suite.baseline != suite.candidate and same_server(targets[Arm.BASELINE], targets[Arm.CANDIDATE]):
-        reason = f"{ONE_SERVER}; correct the url or the model of one of them"
-        raise TargetDown(DeploymentFault(Arm.CANDIDATE, "at the start", reason))
-
-
-def _probed_endpoints(suite: Suite) -> tuple[tuple[Endpoint, str | None], ...]:
-    """Return every endpoint with each adapter used there, those of the model itself first."""
-    if suite.load is None:
-        return tuple((endpoint, None) for endpoint in endpoints_of(suite))
-    used = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
-    return tuple(sorted(used, key=lambda one: (one[1] is not None, one[0], one[1] or "")))
+            work.progress.step(f"{arm} {name} start {number + 1} of {times}: {show_duration(took_s)}")
 
 
 def endpoints_of(suite: Suite) -> tuple[Endpoint, ...]:
@@ -323,9 +311,10 @@ def require_alive(suite: Suite, target: Target, when: str) -> None:
 
 def reported_facts(suite: Suite, targets: Mapping[Arm, Target]) -> dict[Arm, dict[str, object]]:
     """Return what each deployment reports about itself now; those that benchgate started cannot change."""
-    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
     return {
-        arm: server_facts(target) for arm, target in targets.items() if suite.deployments[names[arm]].url is not None
+        arm: server_facts(target)
+        for arm, target in targets.items()
+        if suite.deployments[suite.arm_names[arm]].url is not None
     }
 
 
@@ -337,11 +326,16 @@ def require_same_servers(
     A fact that it no longer reports counts as the same: a busy server may not answer.
     """
     for arm, now in reported_facts(suite, targets).items():
-        before, after = dict(flatten_json(at_start[arm])), dict(flatten_json(now))
-        changed = [name for name, value in before.items() if after.get(name, value) != value]
-        if changed:
-            changes = "; ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
-            raise TargetDown(DeploymentFault(arm, "after the last measurement", f"{CHANGED}: {changes}"))
+        if changed := changed_facts(at_start[arm], now):
+            reason = f"{CHANGED}: {'; '.join(changed)}"
+            raise TargetDown(DeploymentFault(arm, "after the last measurement", reason))
+
+
+def changed_facts(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """Describe each reported fact that has another value now, like `version was 1 and is 2`."""
+    was, now_is = dict(flatten_json(before)), dict(flatten_json(now))
+    changed = [name for name, value in was.items() if now_is.get(name, value) != value]
+    return [f"{name} was {was[name]} and is {now_is[name]}" for name in changed]
 
 
 def same_server(one: Target, other: Target) -> bool:
@@ -354,22 +348,16 @@ def same_server(one: Target, other: Target) -> bool:
     if (one.model, one.open_headers, ours.prefix) != (other.model, other.open_headers, theirs.prefix):
         return False
     if ours.socket is not None or theirs.socket is not None:
-        return _file(ours.socket) == _file(theirs.socket)
-    if _port(ours) != _port(theirs):
+        files = [None if one.socket is None else Path(one.socket).resolve() for one in (ours, theirs)]
+        return files[0] == files[1]
+    ports = [one.port or (443 if one.scheme == "https" else 80) for one in (ours, theirs)]
+    if ports[0] != ports[1]:
         return False
     names = ours.host.rstrip("."), theirs.host.rstrip(".")
     if names[0] == names[1]:
         return True
     shared = _addresses(names[0]) & _addresses(names[1])
     return bool(shared) and (_THIS_MACHINE in shared or any(name in shared for name in names))
-
-
-def _file(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
-
-
-def _port(address: ServerAddress) -> int:
-    return address.port or (443 if address.scheme == "https" else 80)
 
 
 def _addresses(host: str) -> frozenset[str]:

@@ -6,6 +6,7 @@ import os
 import platform
 import secrets
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -34,13 +35,17 @@ def fresh_run_id() -> str:
 
 def environment_facts() -> dict[str, object]:
     """Return facts of the load generator's machine and its software; no host name, user or path."""
+    governor = {}
+    with suppress(OSError):
+        file = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+        governor["cpu_governor"] = file.read_text(encoding="utf-8").strip()
     return {
         "os": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
         "cpu": _cpu_model(),
         "cpus": os.cpu_count(),
         "load_average_1min": round(os.getloadavg()[0], 2),
-        **({} if (governor := _cpu_governor()) is None else {"cpu_governor": governor}),
+        **governor,
         "python": platform.python_version(),
         "libraries": {name: version for name in _LIBRARIES if (version := _version(name)) is not None},
     }
@@ -88,13 +93,6 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _cpu_governor() -> str | None:
-    try:
-        return Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
 
 
 def _cpu_model() -> str | None:

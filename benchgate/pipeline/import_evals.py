@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of
+from benchgate.model.deployment import Arm, canonical_json, sha256_of
 from benchgate.model.metric import METRICS
-from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation, RunStatus
 from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.judge import Decision, decide_stored
 from benchgate.pipeline.run import RunOptions, describe_run, recorded_run
 from benchgate.pipeline.suite_file import SuiteFile
-from benchgate.plan.items import Scale
 from benchgate.quality.import_results import Imported, read_arm
 from benchgate.quality.tasks.gated_metric import scale_of
 from benchgate.store.repository import Store
+from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite
 from benchgate.suite.yaml import Fault
 
@@ -31,15 +30,6 @@ _TASK_FILE = (
 _LIVE_SECTIONS = ("start", "error_budget", "load", "divergence", "shadow")
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedRun:
-    """Observations and deployments of both arms. `plan` lists the items, in the place of a run's plan."""
-
-    observations: tuple[QualityObservation, ...]
-    plan: bytes
-    arms: Mapping[Arm, Deployment]
-
-
 def import_suite(file: SuiteFile, sides: Mapping[Arm, Path], options: RunOptions) -> Decision:
     """Import both arms' eval results as a run, and judge it.
 
@@ -48,15 +38,25 @@ def import_suite(file: SuiteFile, sides: Mapping[Arm, Path], options: RunOptions
     suite = file.suite
     if faults := live_only(suite):
         raise SuiteError([file.document.problem(fault) for fault in faults])
-    found = read_import(suite, sides)
+    assert suite.quality is not None, "`live_only` has a fault without evals"
+    imported = {arm: read_arm(arm, sides[arm], suite.quality) for arm in Arm}
+    _require_both_arms(suite, imported)
+    arms = {arm: replace(declared_deployment(suite, suite.arm_names[arm]), facts=imported[arm].facts) for arm in Arm}
+    # The list of items takes the place of a run's plan.
+    items = {
+        one.task: [[item.item_id, item.doc_hash, item.prompt_hash, item.target_hash] for item in one.items]
+        for one in imported[Arm.BASELINE].observations
+    }
+    plan = canonical_json({"seed": suite.seed, "imported": items})
     evals = {"seed": suite.seed, "quality": suite.to_stored()["quality"]}
-    plan_sha256 = hashlib.sha256(found.plan).hexdigest()
+    plan_sha256 = hashlib.sha256(plan).hexdigest()
     measurement = sha256_of({"imported": evals, "plan": plan_sha256})
     with Store.open(options.store) as store:
-        run = describe_run(suite, options, found.arms, plan_sha256=plan_sha256, measurement=measurement)
-        with recorded_run(store, run, found.plan) as writer:
-            for observation in found.observations:
-                writer.add(observation)
+        run = describe_run(suite, options, arms, plan_sha256=plan_sha256, measurement=measurement)
+        with recorded_run(store, run, plan) as writer:
+            for arm in Arm:
+                for observation in _with_scales(suite.quality, imported[arm], imported[arm.other]):
+                    writer.add(observation)
             writer.finish(RunStatus.COMPLETE, utc_now())
         return decide_stored(store, run.id, waivers=options.waivers)
 
@@ -78,27 +78,6 @@ def live_only(suite: Suite) -> list[Fault]:
     return faults
 
 
-def read_import(suite: Suite, sides: Mapping[Arm, Path]) -> ImportedRun:
-    """Read both arms' files.
-
-    Raises SuiteError for mistakes in the files, UsageError if they cannot be the two arms of this suite.
-    """
-    assert suite.quality is not None, "`live_only` was checked before"
-    arms = {arm: read_arm(arm, sides[arm], suite.quality) for arm in Arm}
-    _require_both_arms(suite, arms)
-    observations = tuple(one for arm in Arm for one in _with_scales(suite, arms[arm], arms[arm.other]))
-    items = {
-        one.task: [[item.item_id, item.doc_hash, item.prompt_hash, item.target_hash] for item in one.items]
-        for one in arms[Arm.BASELINE].observations
-    }
-    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
-    return ImportedRun(
-        observations=observations,
-        plan=canonical_json({"seed": suite.seed, "imported": items}),
-        arms={arm: replace(declared_deployment(suite, names[arm]), facts=arms[arm].facts) for arm in Arm},
-    )
-
-
 def _require_both_arms(suite: Suite, arms: Mapping[Arm, Imported]) -> None:
     """Raise UsageError for folders that were swapped, or for one given twice.
 
@@ -106,7 +85,7 @@ def _require_both_arms(suite: Suite, arms: Mapping[Arm, Imported]) -> None:
     """
     if suite.baseline != suite.candidate and arms[Arm.BASELINE].runs & arms[Arm.CANDIDATE].runs:
         raise UsageError("--baseline and --candidate hold samples of the very same run of lm-eval; give two runs")
-    for arm, name in ((Arm.BASELINE, suite.baseline), (Arm.CANDIDATE, suite.candidate)):
+    for arm, name in suite.arm_names.items():
         declared_model, found = suite.deployments[name].model, arms[arm].model
         if declared_model is not None and found is not None and found != declared_model:
             raise UsageError(
@@ -115,20 +94,20 @@ def _require_both_arms(suite: Suite, arms: Mapping[Arm, Imported]) -> None:
             )
 
 
-def _with_scales(suite: Suite, arm: Imported, other: Imported) -> list[QualityObservation]:
-    """Return the observations of an arm with their scale: binary only if the scores of both arms are."""
+def _with_scales(quality: Quality, arm: Imported, other: Imported) -> list[QualityObservation]:
+    """Return an arm's observations with their scale.
+
+    That is the task's stated one, else the metric's known one; else, and for means of repetitions, it is binary only if
+    the scores of both arms are.
+    """
     theirs = {one.task: one.items for one in other.observations}
     scaled = []
     for one in arm.observations:
-        entry = suite.quality.entry(one.task) if suite.quality is not None else None
-        written = entry.scale if entry is not None else None
-        scale = written or _scale(str(one.harness["metric"]), (*one.items, *theirs.get(one.task, ())))
+        entry = quality.entry(one.task)
+        scale = entry.scale if entry is not None else None
+        if not scale:
+            items = (*one.items, *theirs.get(one.task, ()))
+            continuous = scale_of(str(one.harness["metric"]), 1, None) == "continuous"
+            scale = "continuous" if continuous or any(item.score not in (0.0, 1.0) for item in items) else "binary"
         scaled.append(replace(one, harness={**one.harness, "scale": scale}))
     return scaled
-
-
-def _scale(metric: str, items: tuple[EvalItem, ...]) -> Scale:
-    """Return the metric's known scale; else, and for means of repetitions, that of the scores of both arms."""
-    if scale_of(metric, 1, None) == "continuous" or any(item.score not in (0.0, 1.0) for item in items):
-        return "continuous"
-    return "binary"

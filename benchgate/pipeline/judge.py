@@ -1,4 +1,4 @@
-"""Judge stored evidence: the verdict, its report and its publication.
+"""Judge stored evidence: the verdict and its report.
 
 A verdict right after a run and one a year later take the same path, from what is on disk. Nothing that measures is
 imported here.
@@ -7,7 +7,6 @@ imported here.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -171,24 +170,6 @@ def write_whole(path: Path, data: bytes, what: str) -> None:
         write_atomic(path, data)
     except OSError as error:
         raise PublishError(f"{what} could not be written to {path}: {error.strerror}") from error
-
-
-def publish_decision(
-    decision: Decision, report_path: Path | None, *, exit_code: ExitCode, statement_path: Path | None = None
-) -> None:
-    """Report the decision to the CI system that this process runs in, if any."""
-    from benchgate.integrations import ci
-    from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
-
-    ci.publish_outputs(
-        os.environ,
-        verdict=decision.verdict,
-        run_id=decision.evidence.run.id,
-        exit_code=exit_code,
-        report_path=report_path,
-        statement_path=statement_path,
-    )
-    ci.publish_summary(os.environ, lambda: markdown_of(decision.report.view, SUMMARY_BYTES))
 
 
 def _keep(

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from benchgate.errors import Problem, StoreError, SuiteError, TargetError, UsageError
 from benchgate.gate.calibration import disagreements, spreads
-from benchgate.gate.policy import CheckSpec, judged_by, specs_over
+from benchgate.gate.policy import judged_by, specs_over
 from benchgate.load.client_delay import audit_refusal, never_stamped
 from benchgate.load.cluster import require_distributed
 from benchgate.load.material import read_inputs
@@ -62,14 +62,11 @@ def read_plan(
     judge_file = None if judge is None or judge.prompt is None else suite_dir / judge.prompt
     judge_prompt = _read(problems, lambda: None if judge_file is None else load_judge_prompt(judge_file))
     texts = _read(problems, lambda: load_texts(suite_dir / divergence.texts, divergence) if divergence else ())
-    traces, material = _read(
-        problems, lambda: read_inputs(suite, suite_dir, os.environ, contacting=use_tokenizer_server)
-    ) or (
-        {},
-        NO_MATERIAL,
-    )
+    read_load = partial(read_inputs, suite, suite_dir, os.environ, contacting=use_tokenizer_server)
+    inputs = _read(problems, read_load)
     if problems:
         raise SuiteError(problems)
+    traces, material = inputs or ({}, NO_MATERIAL)
     return make_plan(suite, tasks or (), prompts or (), traces, material, texts or (), judge_prompt)
 
 
@@ -253,7 +250,15 @@ def require_power(store: Store, suite: Suite, plan: Plan, warn: Callable[[str], 
 def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
     """Return the policy's checks over what the plan will measure, with the ids that the gate will give them."""
     is_continuous = {task.name: task.scale == "continuous" for task in plan.tasks}
-    return tuple(_judged_check(spec, suite, is_continuous) for spec in specs_over(suite, is_continuous))
+    by_unit = {suite.unit_name(task): continuous for task, continuous in is_continuous.items()}
+    judged = []
+    for spec in specs_over(suite, is_continuous):
+        check, tasks = spec.check, tuple[str, ...]()
+        if check.metric in TASK_METRICS:
+            own = spec.task is not None and spec.task != "each"
+            tasks = (str(spec.task),) if own else tuple(judged_by(check, suite.gate.checks, by_unit))
+        judged.append(JudgedCheck(spec.id, check, spec.statistic, spec.stage, tasks, spec.target_ratio))
+    return tuple(judged)
 
 
 def known_noise_at(store_address: str, suite: Suite, plan: Plan) -> KnownNoise:
@@ -282,31 +287,18 @@ def known_noise(store: Store, suite: Suite, plan: Plan, *, read_runs: bool) -> K
     ]
     same = [run for run in runs if run.status is RunStatus.COMPLETE and run.measurement_sha256 == measurement]
     earlier = _earlier_run(store, same[0]) if same else None
-    profile = _newest_profile(store, suite, runs, measurement)
-    if profile is not None:
+    # A profile of this measurement on any hardware that the baseline was seen on.
+    keys = {noise_key(declared_deployment(suite, suite.baseline), environment_facts(), measurement)}
+    keys |= {noise_key(run.arms[Arm.BASELINE], run.environment, measurement) for run in runs}
+    profiles = [profile for key in keys if (profile := store.noise_profile(key)) is not None]
+    if profiles:
+        profile = max(profiles, key=lambda one: (one.measured_at, one.run_id))
         stale = profile.age_at(utc_now()).total_seconds() > suite.gate.noise_max_age_s
         return KnownNoise(profile, "stale calibration" if stale else "calibration", earlier)
     readable = next((run for run in same if store.removal(run.id) is None), None) if read_runs else None
     if readable is not None:
         return KnownNoise(_profile_of_run(store, readable, suite), "run", earlier)
     return KnownNoise(earlier=earlier)
-
-
-def _judged_check(spec: CheckSpec, suite: Suite, is_continuous: dict[str, bool]) -> JudgedCheck:
-    check, tasks = spec.check, tuple[str, ...]()
-    if check.metric in TASK_METRICS:
-        names = {suite.unit_name(task): continuous for task, continuous in is_continuous.items()}
-        own = spec.task is not None and spec.task != "each"
-        tasks = (str(spec.task),) if own else tuple(judged_by(check, suite.gate.checks, names))
-    return JudgedCheck(spec.id, check, spec.statistic, spec.stage, tasks, spec.target_ratio)
-
-
-def _newest_profile(store: Store, suite: Suite, runs: list[Run], measurement: str) -> NoiseProfile | None:
-    """Return the newest profile of this measurement on any hardware that the baseline was seen on."""
-    keys = {noise_key(declared_deployment(suite, suite.baseline), environment_facts(), measurement)}
-    keys |= {noise_key(run.arms[Arm.BASELINE], run.environment, measurement) for run in runs}
-    found = [profile for key in keys if (profile := store.noise_profile(key)) is not None]
-    return max(found, key=lambda profile: (profile.measured_at, profile.run_id), default=None)
 
 
 def _profile_of_run(store: Store, run: Run, suite: Suite) -> NoiseProfile:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -20,28 +22,19 @@ from benchgate.pipeline.checkpoint import (
     processes_before,
     read_checkpoint,
     require_resumable,
-    require_same_facts,
     require_unchanged,
     same_processes,
     session_event,
 )
-from benchgate.pipeline.deployments import TargetDown
+from benchgate.pipeline.deployments import TargetDown, changed_facts, deployed, measure_starts
 from benchgate.pipeline.environment import known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, decide_measured
-from benchgate.pipeline.measure import (
-    Work,
-    deployed,
-    measure_deployed,
-    measure_starts_left,
-    record_faults,
-    starts_left,
-)
-from benchgate.pipeline.measure_load import Progress
+from benchgate.pipeline.measure import measure_deployed
 from benchgate.pipeline.run import RunOptions, end_unstorable, mark_partial, prepare, spool_path, stored_run
 from benchgate.pipeline.suite_file import with_prices
+from benchgate.pipeline.work import Progress, Work
 from benchgate.plan.client_demand import chosen_workers
-from benchgate.plan.schedule import Plan
 from benchgate.store.database import Address
 from benchgate.store.repository import RunWriter, Store
 from benchgate.store.rows import pending_spool
@@ -78,7 +71,11 @@ def resume_suite(
     the run then stays as it is.
     """
     plan = prepare(suite, suite_dir, options)
-    with _open_store(options, ref) as store:
+    try:
+        opened = Store.open(options.store, create=False)
+    except UsageError as error:
+        raise _with_spools(error, options, ref) from error
+    with opened as store:
         store.mark_abandoned_runs()
         run = _select_run(store, suite, suite_dir, options, ref)
         suite = with_prices(suite, suite_dir, run.day)
@@ -93,6 +90,11 @@ def resume_suite(
             completed = read_checkpoint(suite, plan, journal)
             require_resumable(run, completed, by_cluster=options.cluster is not None)
             spent = read_spent(suite, suite_dir, os.environ, utc_now())
+            # As many load generator processes as before, whatever this machine's client profile says.
+            if len(completed.load.workers) == 1 and not completed.load.by_cluster:
+                (workers,) = completed.load.workers
+            else:
+                workers = chosen_workers(suite, plan, known_client(store), usable_cpus())
             work = Work(
                 suite=suite,
                 suite_dir=suite_dir,
@@ -101,13 +103,18 @@ def resume_suite(
                 weights_dir=options.work_dir / "weights",
                 progress=progress,
                 waivers=options.waivers,
-                workers=_workers(suite, plan, store, completed),
+                workers=workers,
                 cluster=options.cluster,
                 salt=run.load_salt,
                 completed=completed,
                 session=completed.resumptions + 1,
             )
-            progress.note(f"run {run.id} goes on: {_describe_completed(suite, completed)}")
+            blocks, tasks = completed.load.blocks, len(completed.tasks)
+            state = [f"{blocks} of {suite.load.blocks} blocks are there"] if suite.load is not None else []
+            state += [f"{tasks} tasks are there"] if suite.quality is not None else []
+            names = ", ".join(one.name for one in completed.incomplete)
+            state += [f"{names} again from the beginning"] if names else []
+            progress.note(f"run {run.id} goes on: {'; '.join(state)}")
             options.before_measuring()
             reopen = partial(store.reopen_run, run.id, spool=spool, note=progress.note)
             resumed = ResumedRun(run, completed, reopen, session, spent, processes_before(journal), spool_state)
@@ -122,6 +129,7 @@ def resume_suite(
         return decide_measured(store, measured, waivers=options.waivers)
 
 
+@dataclass(slots=True, eq=False)
 class ResumedRun:
     """An interrupted run that is about to be resumed. Nothing is written to it before `reopen`.
 
@@ -129,31 +137,26 @@ class ResumedRun:
     `processes` are the servers of earlier sessions.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        completed: Completed,
-        reopen: Callable[[], RunWriter],
-        session: Mapping[str, object],
-        spent: BudgetReading | None = None,
-        processes: Mapping[Arm, Sequence[str]] | None = None,
-        spool: SpoolState = SpoolState.NOT_NEEDED,
-    ) -> None:
-        self.run = run
-        self.writer: RunWriter | None = None  # until the run is reopened
-        self._completed = completed
-        self._reopen = reopen
-        self._session = session
-        self._spent = spent
-        self._processes = processes or {}
-        self._spool = spool
-        self._new: dict[Arm, Deployment] = {}
+    run: Run
+    completed: Completed
+    open_writer: Callable[[], RunWriter]
+    session: Mapping[str, object]
+    spent: BudgetReading | None = None
+    processes: Mapping[Arm, Sequence[str]] = field(default_factory=dict)
+    spool: SpoolState = SpoolState.NOT_NEEDED
+    writer: RunWriter | None = None  # until the run is reopened
+    _new: dict[Arm, Deployment] = field(default_factory=dict)
 
     def check_deployment(self, arm: Arm, deployment: Deployment) -> None:
         """Raise UsageError for a deployment that reports other facts than before; keep one that had reported none."""
         before = self.run.arms[arm]
         if before.facts:
-            require_same_facts(arm, before, deployment)
+            # A fact that is gone counts as the same.
+            if changed := changed_facts(before.facts, deployment.facts):
+                raise UsageError(
+                    f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
+                    "run the suite from its beginning, without --resume"
+                )
         elif self.writer is not None:
             self.writer.set_arm(arm, deployment)
         else:
@@ -161,7 +164,7 @@ class ResumedRun:
 
     def reopen_for(self, processes: Mapping[Arm, str | None]) -> RunWriter:
         """Reopen the run, unless it is open. Raises UsageError for a deployment that another process serves now."""
-        same = same_processes(self.run, self._processes, processes)
+        same = same_processes(self.run, self.processes, processes)
         return self.writer or self.reopen(same)
 
     def reopen(self, same: Sequence[Arm] = ()) -> RunWriter:
@@ -169,28 +172,28 @@ class ResumedRun:
 
         `same` are the arms that are known to be served by the same process as before.
         """
-        incomplete = self._completed.incomplete
-        replaced = self._completed.budget if self._spent is not None else ()
-        complete = {"shadow": self._completed.shadow, "divergence": self._completed.divergence}
+        incomplete = self.completed.incomplete
+        replaced = self.completed.budget if self.spent is not None else ()
+        complete = {"shadow": self.completed.shadow, "divergence": self.completed.divergence}
         resumption = Resumption(
             at=utc_now(),
             process=os.getpid(),
             again=tuple(one.name for one in incomplete),
             set_aside=tuple(sorted([*replaced, *(seq for one in incomplete for seq in one.seqs)])),
-            without_spool=self._spool is SpoolState.LOST,
-            by_spool=self._spool is SpoolState.RECOVERED,
+            without_spool=self.spool is SpoolState.LOST,
+            by_spool=self.spool is SpoolState.RECOVERED,
             same_process=tuple(arm.value for arm in same),
         )
-        writer = self._reopen()
+        writer = self.open_writer()
         try:
             writer.resume(resumption, [kind for kind, is_complete in complete.items() if is_complete])
-            writer.begin_session(self._session)
+            writer.begin_session(self.session)
         except StoreError:
             writer.discard()
             raise
         self.writer = writer
-        if self._spent is not None:
-            writer.add(self._spent)
+        if self.spent is not None:
+            writer.add(self.spent)
         for arm, deployment in self._new.items():
             writer.set_arm(arm, deployment)
         return writer
@@ -200,8 +203,8 @@ def _measure_rest(resumed: ResumedRun, work: Work) -> RunWriter:
     """Measure what is left and end the run. Raises TargetError if a deployment is down before the run is reopened."""
     try:
         try:
-            if starts_left(work):
-                measure_starts_left(work, resumed.reopen())
+            if work.starts_left:
+                measure_starts(work, resumed.reopen())
             with deployed(work, resumed.check_deployment) as servers:
                 measure_deployed(work, resumed.reopen_for(servers.processes), servers)
             status = RunStatus.COMPLETE
@@ -211,7 +214,8 @@ def _measure_rest(resumed: ResumedRun, work: Work) -> RunWriter:
                     f"the {one.arm} {resumed.run.arms[one.arm].name}: {one.reason}" for one in down.faults
                 )
                 raise TargetError(f"run {resumed.run.id} cannot go on now, and stays as it is: {faults}") from down
-            record_faults(resumed.writer, down)
+            for fault in down.faults:
+                resumed.writer.add(fault)
             status = RunStatus.PARTIAL
         assert resumed.writer is not None, "something was measured"
         resumed.writer.finish(status, utc_now())
@@ -223,13 +227,6 @@ def _measure_rest(resumed: ResumedRun, work: Work) -> RunWriter:
             raise
         end_unstorable(resumed.writer, error, resumable=False)
     return resumed.writer
-
-
-def _open_store(options: RunOptions, ref: str | None) -> Store:
-    try:
-        return Store.open(options.store, create=False)
-    except UsageError as error:
-        raise _with_spools(error, options, ref) from error
 
 
 def _with_spools(error: UsageError, options: RunOptions, ref: str | None, store: Store | None = None) -> UsageError:
@@ -261,7 +258,10 @@ def recover_spools(store: Store, run: Run, spool: Path, *, without_spool: bool) 
     Raises UsageError for a lost spool, unless `without_spool`: leaving one out selects among complete blocks.
     """
     pending = pending_spool(store.events(run.id))
-    found = [path for path in dict.fromkeys([Path(pending), spool] if pending else [spool]) if _is_file(path)]
+    found = []
+    for path in dict.fromkeys([Path(pending), spool] if pending else [spool]):
+        with suppress(OSError):  # a path that cannot be looked up counts as missing
+            found += [path] if path.is_file() else []
     for path in found:
         store.recover(path)
     if pending is None:
@@ -277,13 +277,6 @@ def recover_spools(store: Store, run: Run, spool: Path, *, without_spool: bool) 
     return SpoolState.LOST
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
 def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions, ref: str | None) -> Run:
     """Return the run called `ref`, or the newest interrupted one of these deployments; one of this very suite first.
 
@@ -295,8 +288,12 @@ def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions
         except UsageError as error:
             raise _with_spools(error, options, ref, store) from error
     runs = [run for run in store.resumable_runs(suite.suite) if not run.calibrates and _has_arms(run, suite)]
+    for run in runs:
+        with suppress(SuiteError):  # a suite without prices for that day is another than the run's
+            if run.suite == with_prices(suite, suite_dir, run.day).to_stored():
+                return run
     if runs:
-        return next((run for run in runs if _has_suite(run, suite, suite_dir)), runs[0])
+        return runs[0]
     newest = next((run for run in store.runs(suite.suite) if _has_arms(run, suite)), None)
     once = newest is not None and newest.status is RunStatus.PARTIAL and _was_resumed(store, newest)
     hint = f" (run {newest.id} went on once already, and was cut short again)" if once and newest is not None else ""
@@ -304,16 +301,8 @@ def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions
     raise _with_spools(UsageError(f"{none}; run it from its beginning, without --resume"), options, ref, store)
 
 
-def _has_suite(run: Run, suite: Suite, suite_dir: Path) -> bool:
-    try:
-        return run.suite == with_prices(suite, suite_dir, run.day).to_stored()
-    except SuiteError:
-        return False  # the suite has no prices for that day, so the run was of another
-
-
 def _has_arms(run: Run, suite: Suite) -> bool:
-    names = {arm: run.arms[arm].name for arm in Arm if arm in run.arms}
-    return names == {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
+    return {arm: run.arms[arm].name for arm in Arm if arm in run.arms} == suite.arm_names
 
 
 def _was_resumed(store: Store, run: Run) -> bool:
@@ -330,18 +319,3 @@ def _require_open(store: Store, run: Run) -> None:
     once = "it went on once already, and was cut short again"
     why = once if _was_resumed(store, now) else "a deployment was not there, or it is of a kind that does not go on"
     raise UsageError(f"run {run.id} is over, though not complete ({why}), so it cannot go on: run the suite again")
-
-
-def _workers(suite: Suite, plan: Plan, store: Store, completed: Completed) -> int:
-    """Return the number of load generator processes: as many as before, whatever this machine's client profile says."""
-    if len(completed.load.workers) == 1 and not completed.load.by_cluster:
-        return next(iter(completed.load.workers))
-    return chosen_workers(suite, plan, known_client(store), usable_cpus())
-
-
-def _describe_completed(suite: Suite, completed: Completed) -> str:
-    """Describe the rest of a run: `3 of 6 blocks are there; block 4 again from the beginning`."""
-    parts = [f"{completed.load.blocks} of {suite.load.blocks} blocks are there"] if suite.load is not None else []
-    parts += [f"{len(completed.tasks)} tasks are there"] if suite.quality is not None else []
-    names = ", ".join(one.name for one in completed.incomplete)
-    return "; ".join([*parts, *([f"{names} again from the beginning"] if names else [])])

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from benchgate import __version__
 from benchgate.errors import Command, NothingKept, Remedy, RunInterrupted, StoreError, UsageError
-from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.run import LOAD_SALT, ONLY_PART, BudgetReading, Run, RunStatus
 from benchgate.model.verdict import Waivers
@@ -23,10 +22,10 @@ from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import environment_facts, fresh_run_id, known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, MeasuredRun, decide_measured
-from benchgate.pipeline.measure import Work, measure
-from benchgate.pipeline.measure_load import Progress
+from benchgate.pipeline.measure import measure
 from benchgate.pipeline.preflight import read_plan, require_power, require_ready
 from benchgate.pipeline.suite_file import require_priced
+from benchgate.pipeline.work import Progress, Work
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.preview import client_problems
 from benchgate.plan.salt import run_salt
@@ -84,10 +83,17 @@ def measure_run(
     *,
     spent: BudgetReading | None = None,
 ) -> MeasuredRun:
-    """Measure the plan as a new run of the store, complete or interrupted. `spent` is its error budget's reading."""
-    workers = _workers(suite, plan, known_client(store)) if options.cluster is None else 1
-    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
-    arms = {arm: declared_deployment(suite, name) for arm, name in names.items()}
+    """Measure the plan as a new run of the store, complete or interrupted. `spent` is its error budget's reading.
+
+    Raises UsageError if this machine cannot send the load.
+    """
+    workers = 1
+    if options.cluster is None:
+        client, cpus = known_client(store), usable_cpus()
+        if problems := client_problems(suite, plan, client, cpus):
+            raise UsageError("\n".join(problems))
+        workers = chosen_workers(suite, plan, client, cpus)
+    arms = {arm: declared_deployment(suite, name) for arm, name in suite.arm_names.items()}
     run = describe_run(suite, options, arms, plan_sha256=plan.sha256, measurement=measurement_sha256(suite, plan))
     spool = spool_path(options.work_dir, run.id)
     session = session_event(suite, os.environ, run.id, spool)
@@ -124,9 +130,8 @@ def describe_run(
 ) -> Run:
     """Return a run that begins now. Raises UsageError if its prices were not read, or are those of another day."""
     began = utc_now()
-    require_priced(
-        suite, None if options.calibration else date.fromisoformat(began[:10])
-    )  # a calibration takes a night
+    # A calibration takes a night, so its prices may be those of the day before.
+    require_priced(suite, None if options.calibration else date.fromisoformat(began[:10]))
     stored = suite.to_stored() | ({"calibration": True} if options.calibration else {})
     run_id, facts = fresh_run_id(), environment_facts()
     if suite.load is not None and suite.load.salt:
@@ -210,11 +215,3 @@ def stored_run(writer: RunWriter) -> MeasuredRun:
 def spool_path(work_dir: Path, run_id: str) -> Path:
     """Return the file that a run's measurements are written to before the store has them."""
     return work_dir / run_id / FILE_NAME
-
-
-def _workers(suite: Suite, plan: Plan, client: ClientProfile | None) -> int:
-    """Return the number of load generator processes. Raises UsageError if this machine cannot send the load."""
-    problems = client_problems(suite, plan, client, usable_cpus())
-    if problems:
-        raise UsageError("\n".join(problems))
-    return chosen_workers(suite, plan, client, usable_cpus())

@@ -115,11 +115,16 @@ def missing_files(path: Path) -> list[Problem]:
         document = read_text(read_text_file(path), str(path))
     except (OSError, UnicodeDecodeError, SuiteError):
         return []
-    return [
-        _located_in(Problem(str(path.parent / name), None, None, "", "there is no such file"), document, path)
-        for at, name in _texts(document.data, ())
-        if _names_file(at, name) and not (path.parent / name).is_file()
-    ]
+    problems = []
+    for at, name in _texts(document.data, ()):
+        if at[:2] == ("quality", "tasks"):
+            is_file = name.endswith(_TASK_SUFFIXES)
+        else:
+            is_file = at[-1] in _FILE_KEYS and at[0] in ("load", "shadow", "divergence")
+        if is_file and not (path.parent / name).is_file():
+            missing = Problem(str(path.parent / name), None, None, "", "there is no such file")
+            problems.append(_located_in(missing, document, path))
+    return problems
 
 
 def _located_in(problem: Problem, document: Document, suite: Path) -> Problem:
@@ -141,12 +146,6 @@ def _texts(value: Plain, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[st
             yield from _texts(inner, (*path, position))
     elif isinstance(value, str):
         yield path, value
-
-
-def _names_file(path: tuple[str | int, ...], name: str) -> bool:
-    if path[:2] == ("quality", "tasks"):
-        return name.endswith(_TASK_SUFFIXES)
-    return path[-1] in _FILE_KEYS and path[0] in ("load", "shadow", "divergence")
 
 
 def with_prices(suite: Suite, folder: Path, day: date | None) -> Suite:

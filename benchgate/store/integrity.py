@@ -87,9 +87,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """Result of `store check`: how many rows of each kind were read, and every finding."""
+    """Result of `store check`: the number of rows that were read, and every finding."""
 
-    looked_at: Mapping[str, int]
+    rows: Mapping[str, int]  # number that was read, by kind
     findings: tuple[Finding, ...]
 
 

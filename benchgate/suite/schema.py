@@ -239,6 +239,11 @@ class Suite(Section):
         """Names of the stages of its load."""
         return tuple(stage.name for stage in self.load.sweep) if self.load is not None else ()
 
+    @property
+    def arm_names(self) -> dict[Arm, str]:
+        """Return the name of each arm's deployment."""
+        return {Arm.BASELINE: self.baseline, Arm.CANDIDATE: self.candidate}
+
     def unit_name(self, task: str) -> str:
         """Return the suite's name of an observed task: its own, or that of its group."""
         entry = self.quality.entry(task) if self.quality is not None else None

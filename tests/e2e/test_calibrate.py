@@ -10,7 +10,7 @@ import pytest
 from benchgate.errors import ExitCode, UsageError
 from benchgate.model.noise import FalseBlocks, NoiseProfile, NoiseSpread
 from benchgate.model.run import Evidence
-from benchgate.pipeline.calibrate import Calibration, Part, calibration_of
+from benchgate.pipeline.calibrate import Calibration, calibration_of
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import measured_arms
@@ -179,9 +179,9 @@ def test_calibration_is_the_suite_with_its_baseline_twice_and_nothing_that_ends_
     alone = parse_suite(SUITE, "noisy.yaml")
     assert (len(measured_arms(alone)), len(measured_arms(calibration_of(alone, None, None)))) == (1, 2)
     assert calibration_of(alone, None, None).load == own.load.model_copy(update={"blocks": 10})
-    shadow = calibration_of(suite, None, Part.SHADOW)
+    shadow = calibration_of(suite, None, "shadow")
     assert (shadow.load, shadow.quality) == (None, None)
     with pytest.raises(UsageError, match="--times counts pairs of blocks of a load"):
-        calibration_of(suite, 5, Part.QUALITY)
+        calibration_of(suite, 5, "quality")
     with pytest.raises(UsageError, match="nothing to calibrate"):
         calibration_of(suite.model_copy(update={"load": None, "quality": None, "shadow": None}), None, None)

@@ -223,7 +223,7 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         over = make_run()
         store.begin_run(over, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
         open_yet = [run.id for run in store.resumable_runs()]
-    suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), part=True)
+    suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), only="load")
     with pytest.raises(KeyboardInterrupt):
         run_suite(suite, tmp_path, part, Ends(1))
     with opened(tmp_path) as store:
@@ -258,7 +258,7 @@ def test_a_run_that_was_killed_after_it_went_on_does_not_go_on_again(tmp_path: P
     assert decision.evidence.run.status is RunStatus.PARTIAL
     (guard,) = [guard for guard in decision.verdict.guards if guard.id == "run-complete"]
     assert str(guard.remedy).startswith("it was resumed once and cannot be resumed again")
-    with pytest.raises(UsageError, match="it went on once already, and of a run that does so again"):
+    with pytest.raises(UsageError, match="it was resumed once already, and no verdict rests on a run"):
         gone_on(tmp_path, suite_text)
 
 
@@ -280,7 +280,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
             run_id = begun(tmp_path, text, after=1)
             assert other.url not in str(events(tmp_path, run_id, SESSION_BEGUN))
             monkeypatch.setenv("THE_OTHER", other.url.replace("127.0.0.1", "localhost"))
-            with pytest.raises(UsageError, match="the candidate other is asked with another `url` than before"):
+            with pytest.raises(UsageError, match="the candidate other has another `url` than before"):
                 gone_on(tmp_path, text)
             monkeypatch.setenv("THE_OTHER", f"{other.url}/")
             context[0] = 8192

@@ -7,18 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.store import ExportFormat
-from benchgate.store.export import FileFormat
 from benchgate.store.repository import Store
 from tests.e2e.command import here
 from tests.shells.exchange_samples import bundle_of, ids_in, verdict, write_everything
 from tests.shells.store_samples import write_run
 
 pytestmark = pytest.mark.beside
-
-
-def test_formats_of_the_command_are_those_of_the_store() -> None:
-    assert [str(word) for word in ExportFormat] == [str(word) for word in FileFormat]
 
 
 def test_runs_go_through_a_folder_into_another_store_and_twice_is_harmless(tmp_path: Path) -> None:

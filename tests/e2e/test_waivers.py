@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.cli import inputs
+from benchgate.cli import options
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 
@@ -130,9 +130,9 @@ def test_waive_refuses_a_second_one_for_the_same_check(folder: Path) -> None:
 def test_a_waiver_that_has_expired_does_not_live_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "week.yaml").write_text(WRITTEN.replace(str(TODAY + timedelta(days=30)), str(TODAY + timedelta(days=7))))
     at_first = gate(folder, "--waivers", "week.yaml")
-    monkeypatch.setattr(inputs, "today", lambda: TODAY + timedelta(days=7))
+    monkeypatch.setattr(options, "today", lambda: TODAY + timedelta(days=7))
     assert gate(folder, "--waivers", "week.yaml", "--as-of", str(TODAY)) == at_first
-    monkeypatch.setattr(inputs, "today", lambda: TODAY + timedelta(days=8))
+    monkeypatch.setattr(options, "today", lambda: TODAY + timedelta(days=8))
     code, document = gate(folder, "--waivers", "week.yaml")
     assert (code, [one["issue"] for one in document["waivers"]["expired"]]) == (10, ["SRV-1"])
     revived = here(folder, "gate", "--waivers", "week.yaml", "--as-of", str(TODAY))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from benchgate.doctor import client, machine
-from benchgate.doctor.budget import examine_budget
 from benchgate.doctor.client import client_step, measure_client
 from benchgate.doctor.machine import State, Symptom, examine
+from benchgate.doctor.suite import examine_budget
 from benchgate.load.results import StageResult
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource

@@ -70,8 +70,8 @@ def test_standard_error_that_is_full_changes_no_exit_code() -> None:
 def test_printed_commands_name_suite_and_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BENCHGATE_STORE", raising=False)
     suite = Path("my suites/a.yaml")
-    said = [("--candidate", "fp8"), ("--cluster", None)]
-    told = run_command(suite, store="postgresql://me:hunter2@db/runs", said=said, flags=[("--allow-code", True)])
+    options = [("--candidate", "fp8"), ("--cluster", None)]
+    told = run_command(suite, store="postgresql://me:hunter2@db/runs", options=options, flags=[("--allow-code", True)])
     assert told == ("benchgate run 'my suites/a.yaml' --store postgresql://me@db/runs --candidate fp8 --allow-code")
     assert command_line(Command.CALIBRATE, "a.yaml", "runs.db") == "benchgate calibrate a.yaml --store runs.db"
     monkeypatch.setenv("BENCHGATE_STORE", "runs.db")

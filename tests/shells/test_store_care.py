@@ -89,7 +89,7 @@ def removed(store: Store, policy: Policy = Policy()) -> list[str]:  # noqa: B008
     return [run.run_id for run in done.runs]
 
 
-def test_a_store_that_was_left_alone_is_sound_and_is_told_by_what_was_looked_at(store: Store) -> None:
+def test_a_store_that_was_left_alone_is_sound_and_its_rows_are_counted(store: Store) -> None:
     full_run(store)
     write_run(store)
     store.begin_run(make_run(), PLAN).add(make_load())
@@ -97,8 +97,8 @@ def test_a_store_that_was_left_alone_is_sound_and_is_told_by_what_was_looked_at(
     checked = store.check()
     assert checked.findings == ()
     expected = {"runs": 4, "plans": 1, "observation rows": 11, "telemetry rows": 2, "verdicts": 2, "checks": 2}
-    assert {name: checked.looked_at[name] for name in expected} == expected
-    assert (checked.looked_at["metrics"], checked.looked_at["noise profiles"]) == (6, 1)
+    assert {name: checked.rows[name] for name in expected} == expected
+    assert (checked.rows["metrics"], checked.rows["noise profiles"]) == (6, 1)
 
 
 ALTERED: Sequence[tuple[str, str, str]] = (
@@ -351,13 +351,14 @@ def test_the_command_removes_nothing_that_nobody_named(kept: Path) -> None:
     assert "smoke" in told
 
 
-def test_check_says_what_it_looked_at_and_exits_with_13_where_something_is_wrong(kept: Path) -> None:
+def test_check_exits_with_13_for_a_finding(kept: Path) -> None:
     sound = here(kept, "store", "check", "--store", "benchgate.db")
     assert (sound.returncode, "no findings" in sound.stdout) == (0, True), sound.stderr
     altered(str(kept / "benchgate.db"), "UPDATE verdict SET outcome = 'PASS' WHERE outcome = 'BLOCK'")
     wrong = here(kept, "store", "check", "--format", "json", "--store", "benchgate.db")
     document = json.loads(wrong.stdout)
     assert (wrong.returncode, document["sound"], len(document["findings"])) == (13, False, 3)
+    assert document["rows"]["runs"] > 0
     assert here(kept, "store", "check", "--store", "nowhere.db").returncode == 2
 
 

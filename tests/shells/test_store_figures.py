@@ -36,7 +36,7 @@ def test_number_that_was_altered_is_found_where_it_is_asked_for(kept: Path) -> N
     with Store.open(str(kept / "b.db")) as store:
         checked = store.check(figures=True)
         assert checked.findings == ()
-        assert checked.looked_at[HELD] == checked.looked_at["metrics"] > 50
+        assert checked.rows[HELD] == checked.rows["metrics"] > 50
     altered(kept)
     with Store.open(str(kept / "b.db")) as store:
         assert store.check().findings == ()
@@ -85,7 +85,7 @@ def test_run_without_records_is_held_against_nothing_and_one_that_cannot_be_read
     altered(kept)
     with Store.open(str(kept / "b.db")) as store:
         checked = store.check(figures=True)
-    assert checked.looked_at[HELD] < checked.looked_at["metrics"]
+    assert checked.rows[HELD] < checked.rows["metrics"]
     places = [one.place for one in checked.findings]
     assert places.count("its numbers") == 1
     assert len(places) == 4  # three of the run that has its records, and none of the other

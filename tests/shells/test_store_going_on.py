@@ -235,7 +235,7 @@ def test_an_address_that_a_suite_refers_to_is_known_again_and_not_kept(tmp_path:
         (began(PAGE="http://other:2/metrics"), "metrics"),
     ):
         (told,) = changed_references([(SESSION_BEGUN, first), ("look", {})], now, suite)
-        expected = f"the candidate b is asked with another `{place}` than before: set the variable that it refers to"
+        expected = f"the candidate b has another `{place}` than before: set the variable that it refers to"
         assert told.startswith(expected)
     older = first | {"addresses": {"candidate": {"url": first["addresses"]["candidate"]["url"]}}}
     assert (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchgate.cli.inputs import read_waivers, today
+from benchgate.cli.options import read_waivers, today
 from benchgate.errors import BenchgateError
 from benchgate.load.material import load_prompts_file
 from benchgate.pipeline.suite_file import read_prices, read_suite

@@ -1,0 +1,53 @@
+"""Everything that the measurements of one run share: its suite, plan, folders, progress, and what is complete of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from benchgate.model.verdict import Waivers
+from benchgate.pipeline.checkpoint import NOTHING_COMPLETED, Completed
+from benchgate.plan.schedule import Plan
+from benchgate.suite.schema import Suite
+
+
+class Progress(Protocol):
+    """Progress reports of a run."""
+
+    def begin(self, phase: str, steps: int) -> None:
+        """Report the start of a phase of `steps` steps."""
+
+    def step(self, done: str) -> None:
+        """Report that one step of the phase is done and stored."""
+
+    def note(self, line: str) -> None:
+        """Report a warning, or the reason for a delay."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Everything needed to measure a run. Paths in the suite are relative to `suite_dir`.
+
+    The load comes from `workers` processes of this machine, or from the workers of a cluster whose dask scheduler has
+    the address `cluster`. Interim looks judge it with `waivers`. `salt` varies the words of the load's prompts; 0 sends
+    them as planned. `completed` is what earlier sessions of the run measured, and `session` counts them.
+    """
+
+    suite: Suite
+    suite_dir: Path
+    plan: Plan
+    log_dir: Path
+    weights_dir: Path
+    progress: Progress
+    waivers: Waivers | None = None
+    workers: int = 1
+    cluster: str | None = None
+    salt: int = 0
+    completed: Completed = NOTHING_COMPLETED
+    session: int = 0
+
+    @property
+    def starts_left(self) -> bool:
+        """Return True if starts of the servers remain to be measured: they come before anything else."""
+        return self.suite.start is not None and self.completed.starts < self.suite.start.times
