@@ -168,11 +168,6 @@ def _faults(sides: Sides, verdict: Verdict) -> Iterator[str]:
 
 def _cautions(sides: Sides) -> Iterator[str]:
     baseline, candidate = sides.baseline, sides.candidate
-    if baseline.run.imported or candidate.run.imported:
-        yield (
-            "the evals were made elsewhere, by lm-eval, and imported from its files: what served them, where and "
-            "how well, was not measured here"
-        )
     if baseline.run.id != candidate.run.id:
         yield (
             "the two sides come from different runs and were not interleaved; speed is compared through the baseline "

@@ -16,7 +16,7 @@ from benchgate.model.verdict import WAIVED, Outcome, Verdict
 from benchgate.report import display
 from benchgate.report.checks import CheckRows, check_rows, waiver_lines
 from benchgate.report.comparability import Fairness, Sides, Unusable, client_care, fairness, sides, unusable
-from benchgate.report.document import OTHER_POLICY, OWN, Terms, document_json, verdict_document
+from benchgate.report.document import OTHER_POLICY, OWN, Terms, verdict_document
 from benchgate.report.numbers import Numbers, numbers
 from benchgate.report.section import Section
 from benchgate.report.sections.capacity import capacity_section
@@ -80,6 +80,7 @@ class Banner:
     exit_code: int
     tally: tuple[Tally, ...]
     alone: bool  # one deployment was measured, and compared with nothing
+    notice: str  # that the evals were imported, or that one part of the suite was measured; else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,6 @@ class ReportView:
     notes: tuple[str, ...]  # facts beyond this comparison
     sections: tuple[Section, ...]
     provenance: Provenance
-    document_json: str
     numbers: Numbers
 
     def section(self, anchor: str) -> Section | None:
@@ -167,7 +167,6 @@ class Report:
             provenance=provenance(
                 evidence, both, rows, executions, verdict, None if against is None else against.run, terms
             ),
-            document_json=document_json(self.document),
             numbers=numbers(self.document, rows, executions, evidence, against, terms),
         )
 
@@ -185,6 +184,9 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
     other = both.baseline.run
     meaning = _MEANING_OF_ONE if both.alone else _MEANING
+    notice = f"Only {run.only_part} was measured (`--only`): this run cannot be promoted." if run.only_part else ""
+    if run.imported or other.imported:
+        notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(
         outcome=verdict.outcome,
         mark=display.MARKS[verdict.outcome],
@@ -201,6 +203,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         exit_code=int(code),
         tally=_tally(verdict),
         alone=both.alone,
+        notice=notice,
     )
 
 
