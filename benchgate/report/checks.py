@@ -39,7 +39,7 @@ class Strip:
     estimate: float
     upper: float
     beyond: int
-    used: str  # share of the allowance that the estimate uses: `9.5×`
+    used: str  # share of the allowance that the estimate uses, as a multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,8 @@ def _share_of_allowance(check: CheckResult, harm: float) -> float:
 
 
 def _multiple(share: float) -> str:
-    if math.isinf(share):
-        return "∞×"
-    return f"{share:,.0f}×" if share >= 10 else f"{share:.2g}×" if share > 0 else "0×"
+    shown = "0" if share <= 0 else "∞" if math.isinf(share) else f"{share:,.0f}" if share >= 10 else f"{share:.2g}"
+    return f"{shown}\N{MULTIPLICATION SIGN}"
 
 
 def _position(share: float) -> float:
