@@ -220,8 +220,8 @@ def limits_sentence(verdict: Verdict) -> str:
     if not own:
         return f"Confidence bounds are one-sided at {level(verdict.alpha)}"
     return (
-        f"Confidence bounds are one-sided at {level(verdict.alpha)}, or at the level beside them "
-        f"({', '.join(sorted(own))}: interim analyses)"
+        f"Confidence bounds are one-sided, at the level beside them ({', '.join(sorted(own))}: interim analyses) or at "
+        f"{level(verdict.alpha)}"
     )
 
 

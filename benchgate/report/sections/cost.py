@@ -28,8 +28,8 @@ _PART_OF_STAGE = (
 )
 _NOTE = (
     "Cost = price of all accelerators / tokens per hour at the measured throughput, without overhead. In an open loop "
-    "the deployment may idle, so full use costs less per token. A good token belongs to a request that met every SLO. The "
-    "interval is that of the throughput."
+    "the deployment may idle, so full use costs less per token. A good token belongs to a request that met every SLO. "
+    "The interval is that of the throughput."
 )
 _NO_PRICE = "The cost is unknown: no deployment has a price. Add one to each in the suite, such as price: $2/h."
 
