@@ -37,9 +37,10 @@ HIDDEN_POINT: Spec = {"type": "point", "opacity": 0, "size": 0}
 # A drawing is one image to a screen reader, so Vega's descriptions of its parts are removed, and so is what a browser
 # draws without: frames of no size, attributes at their default, digits below a hundredth of a pixel.
 _GROUP_ROLES = re.compile(r' role="graphics-(?:object|symbol)" aria-roledescription="[^"]* container"')
-_UNSEEN = re.compile(
-    r'<path class="(?:background|foreground)"[^>]*?(?:/>|></path>)'
-    r'| (?:class|pointer-events|aria-hidden|font-family|font-weight)="[^"]*"| (?:opacity|stroke-width)="1"'
+_FRAME = re.compile(r'<path class="(?:background|foreground)"[^>]*?(?:/>|></path>)')
+_TAG = re.compile(r"<[^>]+>")
+_DEFAULT = re.compile(
+    r' (?:class|pointer-events|aria-hidden|font-family|font-weight)="[^"]*"| (?:opacity|stroke-width)="1"'
 )
 _FRACTION = re.compile(r"(\d\.\d\d)\d+")
 _TITLED_MARK = re.compile(
@@ -333,7 +334,7 @@ def svg_of(spec: Spec, label: str) -> str:
     assert match is not None, "vl_convert gave no SVG"
     inner = _GROUP_ROLES.sub("", match[4].replace(PAGE_COLOUR, "currentColor"))
     inner = _TITLED_MARK.sub(r"<path\2><title>\1</title></path>", inner)
-    inner = _FRACTION.sub(r"\1", _UNSEEN.sub("", inner))
+    inner = _TAG.sub(lambda tag: _FRACTION.sub(r"\1", _DEFAULT.sub("", tag[0])), _FRAME.sub("", inner))
     size = f'viewBox="{match[1]}" width="{match[2]}" height="{match[3]}"'  # its size where no style is allowed
     return (
         f'<svg class="chart" {size} role="img" aria-label="{html.escape(one_line(label, _LABEL_LENGTH))}">{inner}</svg>'

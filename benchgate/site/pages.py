@@ -319,7 +319,7 @@ def _numbers_table(rows: Sequence[MetricRow]) -> Table | None:
     return Table("Numbers of this run, with 95 % intervals", titles, cells) if cells else None
 
 
-_STORED = "stored figures, which no page holds against raw records; `benchgate frontier` makes its own of them"
+_STORED = "figures as stored with each run; `benchgate frontier` computes them from the raw records"
 MOST_DRAWN_CANDIDATES = 12
 """Limit of candidates in a chart, the newest first. The table has all of them."""
 

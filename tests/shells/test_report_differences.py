@@ -70,8 +70,8 @@ def test_the_page_and_the_summary_have_a_column_for_it_and_the_change_in_words()
     assert "from the suite: <b>4-bit &lt;weights&gt;</b>" in page
     summary = render_markdown(changed, verdict(*DIFFERENCES))
     assert "### Differences between the deployments" in summary
-    assert "The suite says: 4-bit" in summary
+    assert "Change: 4-bit" in summary
     assert "| the slots | 4 | 8 | declared: slots |" in summary
     plain = render_markdown(evidence, verdict())
-    assert "What differs" not in plain
+    assert "Differences between" not in plain
     assert "not declared" not in render_html(evidence, verdict())

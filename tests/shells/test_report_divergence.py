@@ -79,7 +79,7 @@ def test_every_figure_that_a_lower_bound_went_into_says_so() -> None:
 def test_what_the_way_does_not_tell_is_a_dash_and_said() -> None:
     seen = observed(bound=True, told=False)
     assert cells(seen)["perplexity"] == display.NOT_APPLICABLE
-    assert any("the perplexity, is not known" in line for line in section(seen).sentences)
+    assert any("the perplexity, is unknown" in line for line in section(seen).sentences)
 
 
 def test_baseline_asked_again_has_a_row_of_its_own() -> None:

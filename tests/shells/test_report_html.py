@@ -182,8 +182,8 @@ def test_the_corpus_has_texts_of_every_kind_and_a_report_with_every_part() -> No
     lacking = {field.name for field in fields(hostile.view()) if not getattr(hostile.view(), field.name)}
     assert lacking == set()
     assert {section.anchor for section in hostile.view().sections} == {
-        "load", "client", "distributions", "attainment", "blocks", "servers", "capacity", "cost", "quality", "divergence",
-        "shadow", "history", "noise",
+        "load", "client", "distributions", "attainment", "blocks", "servers", "capacity", "cost", "quality",
+        "divergence", "shadow", "history", "noise",
     }  # fmt: skip
 
 

@@ -68,8 +68,8 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
     (table,) = section(told(busy)).tables
     titles = [column.title for column in table.columns]
     assert titles == [
-        "stage", "arm", "running", "waiting", "waiting, max", "queue wait", "power, W", "energy per token", "energy per good token",
-        "bottleneck",
+        "stage", "arm", "running", "waiting", "waiting, max", "queue wait", "power, W", "energy per token",
+        "energy per good token", "bottleneck",
     ]  # fmt: skip
     by_place = {row[:2]: dict(zip(titles, row, strict=True)) for row in table.rows}
     assert by_place["c1", "candidate"]["queue wait"] == "6.00 s"

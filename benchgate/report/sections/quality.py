@@ -29,7 +29,7 @@ _FLIPS_NOTE = (
     "score / baseline's score."
 )
 _REPEATED = "Baseline's own flips: between its two answers to the same item."
-_NOT_REPEATED = "The baseline answered once, so its own flips are unknown (`repeat_baseline: true` repeats it)."
+_NOT_REPEATED = "The baseline answered once, so its own flips are unknown (`repeat_baseline` repeats it)."
 _MAX_ROWS = 40
 _ROW_HEIGHT = 26
 _FOREST_WIDTH = 300

@@ -329,7 +329,7 @@ def timeline_parts(found: Timeline) -> tuple[Part, ...]:
         Lines((heading,), Style.HEADING),
         notes("Bottleneck of this stage over all blocks:"),
         Lines(found.bottlenecks),
-        Charts(figures, wide=True),
+        Charts(figures),
         notes(*found.zero),
     )
 
