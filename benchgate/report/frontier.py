@@ -343,7 +343,7 @@ def _notes(found: CandidateTable) -> list[str]:
 
 
 def _label(points: Sequence[_Point]) -> str:
-    return f"{len(points)} deployments: " + "; ".join(_title(one) for one in points)
+    return f"Quality against cost of {len(points)} deployments: " + "; ".join(_title(one) for one in points)
 
 
 def _title(one: _Point) -> str:

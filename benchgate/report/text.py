@@ -39,7 +39,7 @@ def render_text(
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
     lines = [*_head(verdict, run, against, alone=alone)]
-    lines += [f"  with care: {one_line(line, _REASON_CHARACTERS)}" for line in cautions]
+    lines += [f"  caution: {one_line(line, _REASON_CHARACTERS)}" for line in cautions]
     lines += ["", *_checks(verdict, alone=alone), *_guards(verdict)]
     lines += _differences(verdict)
     lines += [f"  waiver: {one_line(line, _REASON_CHARACTERS)}" for line in waiver_lines(verdict)]

@@ -224,7 +224,7 @@ def test_a_client_that_may_be_later_than_usual_is_told_on_every_page() -> None:
         assert not view.fairness.fair and view.fairness.cautions[-1].endswith(f": {told}")
         (line,) = client_care(wider, strained(seen, 1))
         assert line.endswith(f"{told}; excluded all the same: 1 of 8 blocks of stage c4")
-        assert f"  with care: {line}\n" in render_text(judge(wider, seen), seen.run, cautions=(line,))
+        assert f"  caution: {line}\n" in render_text(judge(wider, seen), seen.run, cautions=(line,))
         (beside,) = client_care(wider, seen, strained(seen, 1))
         assert beside.endswith(f"{told}; excluded all the same: 1 of 8 blocks of stage c4 of the reference run")
         assert client_care(wider, replace(seen, load=())) == ()

@@ -38,9 +38,7 @@ def rows_of(evidence: Evidence) -> tuple[StageRow, ...]:
 def test_the_level_whose_price_counts_is_the_one_with_most_tokens_where_the_slo_is_shown_to_hold() -> None:
     first, second, saved = cost_lines(rows_of(fake.evidence()))
     # c4 has more tokens per second, but most of the candidate's answers are late there; 1.5 / (3600 * 76.8) * 1e6.
-    assert first.startswith(
-        "at c1 (1 in flight), the level with the highest throughput at which the SLO"
-    )
+    assert first.startswith("at c1 (1 in flight), the level with the highest throughput at which the SLO")
     assert "the candidate $5.43 per 1M output tokens, $5.43 per 1M good ones, the baseline $6.94 per 1M" in first
     assert second == "this assumes 1 in flight at any time"
     # The baseline holds c4 as well, where its tokens cost a third of what they do at c1: by c1 it would be 21.9 % less.

@@ -191,7 +191,7 @@ def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
     yield "name", deployment.name
     yield "model", deployment.model
     yield "engine", deployment.engine
-    yield "url", deployment.url or ("embedded" if deployment.engine == "llamacpp" else "simulated server")
+    yield "url", deployment.url or ("embedded" if deployment.engine == "llamacpp" else "practice server")
     yield "fingerprint", deployment.fingerprint
     for name, text in flatten_json(deployment.settings):
         yield f"declared: {name}", text
