@@ -34,8 +34,15 @@ TITLED: Spec = {"aria": True, "description": {"expr": "datum.title"}}
 DOTTED: Spec = {"color": PAGE_COLOUR, "strokeDash": [2, 3]}
 HIDDEN_POINT: Spec = {"type": "point", "opacity": 0, "size": 0}
 
-# A drawing is one image to a screen reader, so Vega's descriptions of its parts are removed.
+# A drawing is one image to a screen reader, so Vega's descriptions of its parts are removed, and so is what a browser
+# draws without: frames of no size, attributes at their default, digits below a hundredth of a pixel.
 _GROUP_ROLES = re.compile(r' role="graphics-(?:object|symbol)" aria-roledescription="[^"]* container"')
+_FRAME = re.compile(r'<path class="(?:background|foreground)"[^>]*?(?:/>|></path>)')
+_TAG = re.compile(r"<[^>]+>")
+_DEFAULT = re.compile(
+    r' (?:class|pointer-events|aria-hidden|font-family|font-weight)="[^"]*"| (?:opacity|stroke-width)="1"'
+)
+_FRACTION = re.compile(r"(\d\.\d\d)\d+")
 _TITLED_MARK = re.compile(
     r'<path aria-label="([^"]*)" role="graphics-symbol" aria-roledescription="[^"]*"([^>]*?)(?:/>|></path>)'
 )
@@ -51,7 +58,7 @@ _CONFIG: Spec = {
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
     "axis": _AXIS
-    | {"gridOpacity": 0.15, "labelFontSize": 11, "titleFontSize": 12, "titleFontWeight": "normal"}
+    | {"gridOpacity": 0.15, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
     | {"labelLimit": 0, "titleLimit": 0},  # no limits: measuring text for them takes a sixth of the rendering time
     "text": {"color": PAGE_COLOUR},
 }
@@ -59,9 +66,13 @@ _CONFIG: Spec = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with its caption and its numbers as a table. `label` describes it to readers who cannot see it."""
+    """A chart with its numbers as a table. `title` is its finding, `caption` explains the marks in a line.
+
+    `label` continues both for readers who cannot see it.
+    """
 
     anchor: str
+    title: str
     caption: str
     spec: Spec
     label: str
@@ -70,7 +81,7 @@ class Figure:
     @property
     def svg(self) -> str:
         """The drawing, safe to stand in HTML."""
-        return svg_of(self.spec, self.label)
+        return svg_of(self.spec, f"{self.title}. {self.caption} {self.label}".strip())
 
 
 def chart_spec(
@@ -323,6 +334,7 @@ def svg_of(spec: Spec, label: str) -> str:
     assert match is not None, "vl_convert gave no SVG"
     inner = _GROUP_ROLES.sub("", match[4].replace(PAGE_COLOUR, "currentColor"))
     inner = _TITLED_MARK.sub(r"<path\2><title>\1</title></path>", inner)
+    inner = _TAG.sub(lambda tag: _FRACTION.sub(r"\1", _DEFAULT.sub("", tag[0])), _FRAME.sub("", inner))
     size = f'viewBox="{match[1]}" width="{match[2]}" height="{match[3]}"'  # its size where no style is allowed
     return (
         f'<svg class="chart" {size} role="img" aria-label="{html.escape(one_line(label, _LABEL_LENGTH))}">{inner}</svg>'

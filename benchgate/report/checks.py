@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -19,6 +20,8 @@ from benchgate.report.table import of_expected
 # The strip beside a check runs from half the allowance on the good side to twice the allowance.
 _STRIP_START, _STRIP_END = -0.5, 2.0
 _STRIP_UNITS = 100.0
+_MOST_DECIDING = 3
+_FAR = 20.0  # allowances: an interval that reaches farther is cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,23 @@ class Strip:
     estimate: float
     upper: float
     beyond: int
-    label: str
+    used: str  # share of the allowance that the estimate uses, as a multiple
+
+
+@dataclass(frozen=True, slots=True)
+class DecidingCheck:
+    """A check that decided the verdict, with its interval drawn against its margin on a scale of its own.
+
+    Positions are per cent of the width, the worse to the right. The margin's name stands left or right of its mark.
+    """
+
+    row: CheckRow
+    zero: float
+    margin: float
+    lower: float
+    estimate: float
+    upper: float
+    name_before_margin: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,7 @@ class CheckRows:
 
     failing: tuple[CheckRow, ...]
     passing: tuple[CheckRow, ...]
+    deciding: tuple[DecidingCheck, ...]  # those that decided, of different families where possible
 
     @property
     def all(self) -> tuple[CheckRow, ...]:
@@ -98,7 +118,48 @@ def check_rows(verdict: Verdict) -> CheckRows:
     rows = tuple(
         _row(check, anchor, guards, verdict.alpha) for check, anchor in zip([*failing, *passing], anchors, strict=True)
     )
-    return CheckRows(rows[: len(failing)], rows[len(failing) :])
+    drawn = {check.id: row for check, row in zip([*failing, *passing], rows, strict=True) if row.strip is not None}
+    counted = [check for check in failing if check.counted is verdict.outcome and check.id in drawn]
+    deciding = [check for check in counted if check.required or verdict.outcome is Outcome.WARN]
+    if verdict.outcome is Outcome.PASS:
+        deciding = [check for check in passing if check.required and check.id in drawn]
+        deciding.sort(key=lambda check: -max(_interval_shares(check)))
+    elif verdict.outcome is Outcome.INVALID:
+        deciding = []  # a guard decided
+    in_family: Counter[str] = Counter()
+    ranks = {}
+    for check in deciding:
+        ranks[check.id] = in_family[check.family]
+        in_family[check.family] += 1
+    deciding = sorted(deciding, key=lambda check: ranks[check.id])[:_MOST_DECIDING]
+    return CheckRows(
+        rows[: len(failing)], rows[len(failing) :], tuple(_deciding(check, drawn[check.id]) for check in deciding)
+    )
+
+
+def _deciding(check: CheckResult, row: CheckRow) -> DecidingCheck:
+    """Return a check on a scale that holds no change, its margin and its whole interval."""
+    lower, upper = _interval_shares(check)
+    estimate = _share_of_allowance(check, check.harm or 0.0)
+    start = max(min(0.0, lower), -_FAR)
+    end = min(max(1.0, upper), max(_FAR, 1.5 * estimate if math.isfinite(estimate) else 0.0))
+    room = 0.06 * (end - start)
+
+    def position(share: float) -> float:
+        inside = min(max(share, start - room), end + room)
+        return round((inside - start + room) / (end - start + 2 * room) * 100, 2)
+
+    margin = position(1.0)
+    return DecidingCheck(
+        row, position(0.0), margin, position(lower), position(estimate), position(upper), name_before_margin=margin > 50
+    )
+
+
+def _interval_shares(check: CheckResult) -> tuple[float, float]:
+    """Return both ends of a check's interval as shares of its allowance."""
+    assert check.lower is not None and check.upper is not None, "only checks with an interval are drawn"
+    ends = _share_of_allowance(check, check.lower), _share_of_allowance(check, check.upper)
+    return min(ends), max(ends)
 
 
 def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: float) -> CheckRow:
@@ -144,7 +205,7 @@ def _strip(check: CheckResult) -> Strip | None:
     if check.harm is None or check.lower is None or check.upper is None:
         return None
     estimate = _share_of_allowance(check, check.harm)
-    ends = sorted((_share_of_allowance(check, check.lower), _share_of_allowance(check, check.upper)))
+    ends = _interval_shares(check)
     return Strip(
         width=(_STRIP_END - _STRIP_START) * _STRIP_UNITS,
         zero=_position(0.0),
@@ -153,7 +214,7 @@ def _strip(check: CheckResult) -> Strip | None:
         estimate=_position(estimate),
         upper=_position(ends[1]),
         beyond=(estimate > _STRIP_END) - (estimate < _STRIP_START),
-        label=f"{display.percent(estimate)} of what is allowed",
+        used=_multiple(estimate),
     )
 
 
@@ -171,6 +232,11 @@ def _share_of_allowance(check: CheckResult, harm: float) -> float:
     if allowed <= 0:
         return 0.0 if used <= 0 else math.inf
     return used / allowed
+
+
+def _multiple(share: float) -> str:
+    shown = "0" if share <= 0 else "∞" if math.isinf(share) else f"{share:,.0f}" if share >= 10 else f"{share:.2g}"
+    return f"{shown}\N{MULTIPLICATION SIGN}"
 
 
 def _position(share: float) -> float:

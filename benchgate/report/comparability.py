@@ -73,8 +73,8 @@ def _side(role: Arm, evidence: Evidence, arm: Arm) -> Side:
     )
 
 
-_UNSOUND = "The evidence cannot be used as it stands"
-_HARM_STANDS = "This evidence cannot promote anything as it stands, but the regressions that it shows count"
+_UNSOUND = "The measurement is unsound"
+_REGRESSION_COUNTS = "The measurement cannot promote anything, but the regressions that it shows count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
         cautions=(*_cautions(sides), *notices),
         differences=tuple(rows),
         equal=len(names) - len(differing),
-        unsound=_HARM_STANDS if verdict.outcome is Outcome.BLOCK else _UNSOUND,
+        unsound=_REGRESSION_COUNTS if verdict.outcome is Outcome.BLOCK else _UNSOUND,
         change=str(sides.candidate.run.suite.get("change") or ""),
     )
 
@@ -144,7 +144,7 @@ def fairness(sides: Sides, verdict: Verdict, notices: Sequence[str] = ()) -> Fai
 def status_of(difference: Difference) -> str:
     """Return whether a difference is part of the judged change, and the word that declares it."""
     if difference.field is None:
-        return "the change itself" if difference.declared else "seen"
+        return "the change itself" if difference.declared else "observed"
     return f"declared: {difference.field}" if difference.declared else f"not declared: {difference.field}"
 
 
@@ -153,7 +153,7 @@ def _described(deployment: Deployment) -> dict[str, str]:
     if deployment.url is not None:
         fixed["url"] = deployment.url
     declared = {f"declared: {name}": text for name, text in flatten_json(deployment.settings)}
-    probed = {f"server says: {name}": text for name, text in flatten_json(deployment.facts)}
+    probed = {f"reported: {name}": text for name, text in flatten_json(deployment.facts)}
     return fixed | declared | probed
 
 
@@ -163,23 +163,18 @@ def _faults(sides: Sides, verdict: Verdict) -> Iterator[str]:
     for side in sides:
         for fault in side.faults:
             if f"{fault.when}: {fault.reason}" not in reported:
-                yield f"{side.role.value} {side.deployment.name} was not there {fault.when}: {fault.reason}"
+                yield f"{side.role.value} {side.deployment.name} was unreachable {fault.when}: {fault.reason}"
 
 
 def _cautions(sides: Sides) -> Iterator[str]:
     baseline, candidate = sides.baseline, sides.candidate
-    if baseline.run.imported or candidate.run.imported:
-        yield (
-            "the evals were made elsewhere, by lm-eval, and imported from its files: what served them, where and "
-            "how well, was not measured here"
-        )
     if baseline.run.id != candidate.run.id:
         yield (
-            "the two sides come from different runs and were not interleaved; speed is compared through the baseline "
-            "that each run measured beside its candidate"
+            "the arms come from different runs and were not interleaved; speed is compared through the baseline of "
+            "each run"
         )
     elif baseline.deployment.fingerprint == candidate.deployment.fingerprint and not sides.alone:
-        yield "both sides are the same deployment: any difference is noise"
+        yield "both arms are the same deployment: any difference is noise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +224,7 @@ def widened_line(suite: Suite) -> str | None:
     """Return a warning naming the client's bounds that the policy widens; None where it widens none."""
     widened = suite.gate.client.widened()
     return (
-        f"the policy widens the client's bounds, so times may be the load generator's own: {widened}"
+        f"the policy widens the load generator's bounds, so latencies may include its delays: {widened}"
         if widened
         else None
     )
@@ -243,5 +238,5 @@ def client_care(suite: Suite, run: Evidence, reference: Evidence | None = None) 
         return ()
     seen = [(strained_blocks(one, place, suite), whose) for one, whose in runs for place in traffic_classes(suite)]
     left_out = [f"{found.share}{whose}" for found, whose in seen if found.left_out]
-    excluded = f"; {' and '.join(left_out)} were left out even so" if left_out else ""
+    excluded = f"; excluded all the same: {' and '.join(left_out)}" if left_out else ""
     return (f"{line}{excluded}",)

@@ -24,7 +24,7 @@ MARKS = {
     Outcome.INCONCLUSIVE: "◆",
     Outcome.INVALID: "✕",
 }
-"""A shape for every outcome, so that none is told by colour alone."""
+"""A shape for every outcome, so that colour is never needed to tell them apart."""
 WAIVED_MARK = "◇"
 
 _HIGHER_IS_BETTER = frozenset(name for name, kind in METRICS.items() if kind.higher_is_better)
@@ -218,10 +218,10 @@ def limits_sentence(verdict: Verdict) -> str:
     """Return a sentence, without its full stop, on the level of all bounds."""
     own = {shown for check in verdict.checks if (shown := own_level(check, verdict.alpha))}
     if not own:
-        return f"All confidence bounds are one-sided at {level(verdict.alpha)}"
+        return f"Confidence bounds are one-sided at {level(verdict.alpha)}"
     return (
-        f"All confidence bounds are one-sided: at the level given beside them ({', '.join(sorted(own))}, where the "
-        f"load had interim analyses), else at {level(verdict.alpha)}"
+        f"Confidence bounds are one-sided, at the level beside them ({', '.join(sorted(own))}: interim analyses) or at "
+        f"{level(verdict.alpha)}"
     )
 
 
@@ -262,29 +262,29 @@ def value_with_limits(metric: str, value: float, lower: float | None, upper: flo
 
 
 GLOSSARY = (
-    ("baseline, candidate", "what serves now, and what may take its place; each is a side, or arm, of the comparison"),
-    ("stage", "one level of load, held for as long as its requests take; a sweep is several of them"),
-    ("block", "one pass over all stages with both sides, one right after the other; a check compares block with block"),
-    ("check", "one line of the policy and what came of it; an advisory one can warn and never block"),
-    ("margin", "the largest regression that a check allows; set before anything was measured"),
-    ("guard", "a check of the measurement itself: where one fails, the numbers do not count"),
-    ("interval", "what the true value may be, by what was measured; a check passes only by its worse end"),
-    ("in flight", "sent and not answered yet; a closed loop keeps so many requests so at any time"),
-    ("open loop", "requests sent at the instants of a schedule, whatever the server does: a rate that is offered"),
-    ("TTFT", "time to first token: first chunk that carries output, minus the intended send, so waiting counts"),
+    ("baseline, candidate", "the deployment in service and the one that may replace it: the two arms of a comparison"),
+    ("stage", "one level of load; a sweep is a series of stages"),
+    ("block", "one pass over all stages with both arms, one right after the other; checks compare block by block"),
+    ("check", "one rule of the policy with its result; an advisory check can warn but never block"),
+    ("margin", "the largest regression that a check allows, fixed before the run"),
+    ("guard", "a check of the measurement itself; if one fails, the numbers it guards do not count"),
+    ("interval", "confidence interval of the true value; a check passes only if its worse end is inside the margin"),
+    ("in flight", "sent and not yet answered; a closed loop keeps this number constant"),
+    ("open loop", "requests are sent on a fixed schedule at an offered rate, however slow the server is"),
+    ("TTFT", "time to first token: from the scheduled send to the first chunk with output, so queueing counts"),
     ("TPOT", "time per output token: from the first to the last output chunk over (output tokens less one)"),
-    ("ITL", "inter-token latency: every gap between two output chunks of one answer"),
-    ("E2E", "end to end: finish event minus the intended send"),
-    ("p50, p95", "the value that 50 (95) of 100 requests stay at or below; p50 is also called the median"),
+    ("ITL", "inter-token latency: the gap between two output chunks of an answer"),
+    ("E2E", "end-to-end latency: from the scheduled send to the end of the answer"),
+    ("p50, p95", "percentiles: 50 (95) of 100 requests are at or below this value; p50 is the median"),
     ("success", "HTTP 200, at least one output token, finish reason stop, length or tool_calls, no error in any event"),
-    ("failures", "count as infinitely slow and as misses of every SLO; they never leave a denominator"),
-    ("throughput", "output tokens (or requests) of successful requests over the stage's window, mean of the blocks"),
-    ("SLO", "service level objective: bounds that a request must meet, and the share of requests that must"),
-    ("goodput", "requests that succeed and meet every SLO, over the requests scheduled"),
-    ("capacity", "the highest load at which enough requests meet the SLO, as far as that is shown"),
-    ("knee", "the concurrency beyond which a server does no more at once, and what is added only waits"),
-    ("flips", "items that only one side got right, over all items paired: lost by the candidate, or gained"),
-    ("recovery", "the candidate's score over the baseline's, over the same items"),
+    ("failures", "failed requests count as infinitely slow and as misses of every SLO"),
+    ("throughput", "output tokens (or requests) per second of successful requests, mean of the blocks"),
+    ("SLO", "service level objective: latency bounds of a request, and the share of requests that must meet them"),
+    ("goodput", "share of scheduled requests that succeed and meet every SLO"),
+    ("capacity", "the highest load at which the SLO is shown to hold"),
+    ("knee", "the concurrency above which throughput stops growing and requests queue"),
+    ("flips", "share of items that only one arm answered right: lost or gained by the candidate"),
+    ("recovery", "candidate's score divided by the baseline's on the same items"),
     ("excess", "the candidate's disagreement with the baseline minus the baseline's with itself"),
 )  # fmt: skip
 """Short forms of docs/reference/metrics.md and docs/reference/verdict.md, in the order in which a page needs them."""

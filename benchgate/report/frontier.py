@@ -310,7 +310,8 @@ class _Point:
 def frontier_figure(found: CandidateTable, anchor: str, caption: str, table: Table) -> Figure:
     """Return the chart for a page that has its notes. Raises UsageError where nothing has both quality and cost."""
     points = _drawn(found)
-    return Figure(anchor, caption, _spec(found, points, []), _label(points), table)
+    title = f"Accuracy against cost of 1M {cost_subject(found)}"
+    return Figure(anchor, title, caption, _spec(found, points, []), _label(points), table)
 
 
 def frontier_file(found: CandidateTable) -> str:

@@ -74,7 +74,7 @@ def _size(text: str) -> int:
 def _join(head: str, kept: Sequence[_Part], dropped: Sequence[str]) -> str:
     parts = [head, *(f"### {part.title}\n\n{part.text}" for part in kept)]
     if dropped:
-        parts.append(f"_Left out for length: {', '.join(dropped)}. The HTML report has everything._\n")
+        parts.append(f"_Omitted for length: {', '.join(dropped)}. The HTML report has everything._\n")
     return "\n".join(parts)
 
 
@@ -82,12 +82,13 @@ def _head(view: ReportView) -> str:
     banner = view.banner
     of_run = f" of run {markdown_code(banner.baseline_run)}" if banner.baseline_run else ""
     objecting = f" {markdown_prose(banner.objecting)}." if banner.objecting else ""
+    notice = f"{markdown_prose(quoted(banner.notice))}\n\n" if banner.notice else ""
     todo = f"**What to do:** {_sentence(banner.todo)}.\n\n" if banner.todo else ""
     versus = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
     return (
         f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {versus}\n\n"
         f"**{markdown_prose(quoted(banner.reason), _REASON_CHARACTERS)}**\n\n"
-        f"{markdown_prose(banner.meaning)}{objecting} {markdown_prose(view.limits_sentence)}.\n\n{todo}"
+        f"{notice}{markdown_prose(banner.meaning)}{objecting} {markdown_prose(view.limits_sentence)}.\n\n{todo}"
         f"Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "
         f"measured {markdown_prose(banner.when)}, exit code {banner.exit_code}.\n"
     )
@@ -98,15 +99,15 @@ def _parts(view: ReportView) -> Iterator[_Part]:
     checks, alone = view.checks, view.banner.alone
     failing, few = checks.failing, checks.failing[:_FEW]
     every = _checks(failing, alone=alone) + _reasons(failing, view.banner) + _ids(failing)
-    yield _Part("Checks that need attention", every, 0, shorter=_checks(few, alone=alone))
-    yield _Part("Is this measurement sound?" if alone else "Is this comparison fair?", _objections(view), 1)
-    yield _Part("What differs", "" if alone else _differing(view), 2)
+    yield _Part("Failing checks", every, 0, shorter=_checks(few, alone=alone))
+    yield _Part("Validity" if alone else "Comparability", _objections(view), 1)
+    yield _Part("Differences between the deployments", "" if alone else _differing(view), 2)
     yield _Part("Waivers", _list(view.waivers).lstrip("\n"), 1)
-    yield _Part("Beyond this comparison", _list(view.notes), 3)
+    yield _Part("Notes", _list(view.notes), 3)
     yield _Part("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
     for section in view.sections:
         if section.summary:
-            invalid = f"**Not to be used:** {markdown_prose(section.invalidated_by)} speaks against these numbers.\n\n"
+            invalid = f"**Do not use these numbers:** {markdown_prose(section.invalidated_by)} failed.\n\n"
             text = "".join(_laid_out(part) for part in section.summary)
             yield _Part(
                 markdown_prose(section.title),
@@ -114,7 +115,7 @@ def _parts(view: ReportView) -> Iterator[_Part]:
                 section.rank,
             )
     again = f"{markdown_code(view.provenance.command)}, with the `--store` that the run is in\n"
-    yield _Part("The same verdict again", again, 2)
+    yield _Part("Repeat the verdict", again, 2)
 
 
 def _laid_out(part: Part) -> str:
@@ -178,12 +179,12 @@ def _objections(view: ReportView) -> str:
     fair = view.fairness
     guards = [_objection(guard, view.banner) for guard in (*fair.tripped, *fair.warned)]
     lines = _list([*fair.faults, *guards, *fair.cautions])
-    answer = f"**No.** {markdown_prose(fair.unsound)}." if fair.tripped or fair.faults else "**With care.**"
+    answer = f"**{markdown_prose(fair.unsound)}.**" if fair.tripped or fair.faults else "**Cautions:**"
     return f"{answer}\n{lines}" if lines else ""
 
 
 def _objection(guard: GuardResult, banner: Banner) -> str:
-    reason = "as said above" if guard.reason.rstrip(".") in banner.reason else guard.reason
+    reason = "see above" if guard.reason.rstrip(".") in banner.reason else guard.reason
     remedy = "" if guard.remedy is None or guard.remedy in banner.todo else f". What to do: {guard.remedy}"
     return f"{guard.id}: {reason}{remedy}"
 
@@ -191,9 +192,9 @@ def _objection(guard: GuardResult, banner: Banner) -> str:
 def _differing(view: ReportView) -> str:
     """Return the differences that the gate looked at, each with its part in the change."""
     fair = view.fairness
-    columns = tuple(Column(title, numeric=False) for title in ("what", "baseline", "candidate", "is"))
+    columns = tuple(Column(title, numeric=False) for title in ("setting", "baseline", "candidate", "status"))
     rows = tuple((row.name, row.baseline, row.candidate, row.status) for row in fair.differences if row.status)
-    change = f"The suite says: {markdown_prose(fair.change)}.\n\n" if fair.change else ""
+    change = f"Change: {markdown_prose(fair.change)}.\n\n" if fair.change else ""
     return change + (_table(Table("", columns, rows)) if rows else "")
 
 

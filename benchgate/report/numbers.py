@@ -29,7 +29,7 @@ class Numbers:
     sha256: str
 
     @property
-    def taken_out_by(self) -> str:
+    def extract_command(self) -> str:
         """Commands that take the text out of a saved page and show its hash."""
         element = r's|^<script type="application/json" id="benchgate-numbers">\(.*\)</script>$|\1|p'
         return f"sed -n '{element}' report.html | tr -d '\\n' > numbers.json\nsha256sum numbers.json"

@@ -32,10 +32,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """Charts side by side. `wide` gives each a row; `show_numbers` opens the table that is folded below each."""
+    """Charts side by side. `show_numbers` opens the table that is folded below each."""
 
     figures: tuple[Figure, ...]
-    wide: bool = False
     show_numbers: bool = False
     kind: ClassVar[str] = "charts"
 

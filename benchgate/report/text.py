@@ -20,7 +20,7 @@ from benchgate.suite.schema import arms_of_stored
 
 _REASON_CHARACTERS = 1000
 _DIFFERENCES = 8
-_STRICT = "--strict treats a WARN like a BLOCK: asked like this, the candidate is not promoted"
+_STRICT = "--strict treats WARN like BLOCK: the candidate is not promoted"
 
 
 def render_text(
@@ -39,7 +39,7 @@ def render_text(
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
     lines = [*_head(verdict, run, against, alone=alone)]
-    lines += [f"  with care: {one_line(line, _REASON_CHARACTERS)}" for line in cautions]
+    lines += [f"  caution: {one_line(line, _REASON_CHARACTERS)}" for line in cautions]
     lines += ["", *_checks(verdict, alone=alone), *_guards(verdict)]
     lines += _differences(verdict)
     lines += [f"  waiver: {one_line(line, _REASON_CHARACTERS)}" for line in waiver_lines(verdict)]
@@ -61,7 +61,7 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
-    scope = ", of evals made elsewhere" if run.imported else f", {run.only_part} only" if run.only_part else ""
+    scope = ", imported evals" if run.imported else f", {run.only_part} only" if run.only_part else ""
     compared = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     if verdict.next_step is not None:
@@ -72,7 +72,7 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
 def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
     rows = check_rows(verdict).all
     if not rows:
-        yield "  no check could be made"
+        yield "  no check could be evaluated"
     width = max((len(row.outcome) for row in rows), default=0)
     for row in rows:
         advisory = "" if row.required else " (advisory)"

@@ -11,9 +11,8 @@ from benchgate.escape import one_line
 from benchgate.model.run import UNKNOWN_SERIES, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report import charts
-from benchgate.report.charts import HEIGHT, NAME_LENGTH, PAGE_COLOUR, TITLED, WIDTH, Figure, Spec
+from benchgate.report.charts import HEIGHT, NAME_LENGTH, PAGE_COLOUR, TITLED, WIDTH, Spec
 from benchgate.report.display import minute, value_with_limits
-from benchgate.report.table import Table
 
 _WITHDRAWN = "withdrawn"
 _LONGEST_PART = 40
@@ -215,11 +214,6 @@ def day_labels(instants: Sequence[str]) -> tuple[str, ...]:
         return tuple(one_line(one[:10]) for one in instants)
     first, *others = (one_line(one[11:16]) for one in instants)
     return (f"{first}\n{one_line(instants[0][:10])}", *others)
-
-
-def trend_figure(chart: TrendChart, anchor: str, caption: str, label: str, table: Table) -> Figure:
-    """Return the chart for a page; `label` describes it to readers who cannot see it."""
-    return Figure(anchor, caption, trend_spec(chart), label, table)
 
 
 def trend_spec(chart: TrendChart) -> Spec:

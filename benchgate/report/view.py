@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from benchgate import units
 from benchgate.errors import ExitCode
 from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import WAIVED, Outcome, Verdict
+from benchgate.model.verdict import WAIVED, Outcome, Scale, Verdict
 from benchgate.report import display
 from benchgate.report.checks import CheckRows, check_rows, waiver_lines
 from benchgate.report.comparability import Fairness, Sides, Unusable, client_care, fairness, sides, unusable
-from benchgate.report.document import OTHER_POLICY, OWN, Terms, document_json, verdict_document
+from benchgate.report.document import OTHER_POLICY, OWN, Terms, verdict_document
 from benchgate.report.numbers import Numbers, numbers
 from benchgate.report.section import Section
 from benchgate.report.sections.capacity import capacity_section
@@ -24,7 +27,7 @@ from benchgate.report.sections.cost import cost_section
 from benchgate.report.sections.divergence import divergence_section
 from benchgate.report.sections.history import history_section
 from benchgate.report.sections.latency import attainment_section, latency_section
-from benchgate.report.sections.load import load_section, slo_sentence
+from benchgate.report.sections.load import client_section, load_section, slo_sentence
 from benchgate.report.sections.noise import noise_section
 from benchgate.report.sections.paired import paired_section
 from benchgate.report.sections.provenance import Provenance, provenance
@@ -48,6 +51,7 @@ _MEANING_OF_ONE = {
     Outcome.INCONCLUSIVE: "The evidence shows neither that every bound holds nor that one is broken.",
     Outcome.INVALID: "The measurement is unsound, so it says nothing about the deployment.",
 }
+_WIDE_MARGIN = 0.5
 _STRICT_WARNING = "The candidate is not promoted: --strict treats warnings as blocking."
 
 
@@ -80,6 +84,7 @@ class Banner:
     exit_code: int
     tally: tuple[Tally, ...]
     alone: bool  # one deployment was measured, and compared with nothing
+    notice: str  # that the evals were imported, or that one part of the suite was measured; else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,6 @@ class ReportView:
     notes: tuple[str, ...]  # facts beyond this comparison
     sections: tuple[Section, ...]
     provenance: Provenance
-    document_json: str
     numbers: Numbers
 
     def section(self, anchor: str) -> Section | None:
@@ -140,10 +144,11 @@ class Report:
         paired = paired_section(evidence, verdict, self.suite) if against is None else None
         paced = paced_by_client(self.suite, *((evidence,) if against is None else (evidence, against)))
         sections = (
-            (load_section(rows, both, self.suite, paired=paired is not None), spoilt.load),
+            (load_section(rows, self.suite, paired=paired is not None), spoilt.load),
             (latency_section(rows, executions, verdict), spoilt.load),
             (attainment_section(rows, executions, slo_sentence(self.suite)), spoilt.load),
             (paired, spoilt.load),
+            (client_section(rows, both), ""),
             (servers_section(both, self.suite, verdict, paced), ""),
             (capacity_section(evidence, against, self.suite, alone=both.alone), spoilt.load),
             (cost_section(rows), spoilt.load),
@@ -162,12 +167,15 @@ class Report:
             fairness=fairness(both, verdict, cautions),
             unusable=spoilt,
             waivers=tuple(waiver_lines(verdict)),
-            notes=((OTHER_POLICY, *verdict.notes) if terms.policy_replaced(evidence.run, verdict) else verdict.notes),
+            notes=(
+                *([OTHER_POLICY] if terms.policy_replaced(evidence.run, verdict) else []),
+                *verdict.notes,
+                *_wide_margins(both, verdict),
+            ),
             sections=tuple(replace(one, invalidated_by=guards) for one, guards in sections if one is not None),
             provenance=provenance(
                 evidence, both, rows, executions, verdict, None if against is None else against.run, terms
             ),
-            document_json=document_json(self.document),
             numbers=numbers(self.document, rows, executions, evidence, against, terms),
         )
 
@@ -185,6 +193,9 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
     other = both.baseline.run
     meaning = _MEANING_OF_ONE if both.alone else _MEANING
+    notice = f"Only {run.only_part} was measured (`--only`): this run cannot be promoted." if run.only_part else ""
+    if run.imported or other.imported:
+        notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(
         outcome=verdict.outcome,
         mark=display.MARKS[verdict.outcome],
@@ -201,7 +212,20 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         exit_code=int(code),
         tally=_tally(verdict),
         alone=both.alone,
+        notice=notice,
     )
+
+
+def _wide_margins(both: Sides, verdict: Verdict) -> Iterator[str]:
+    """Yield why the margins of latency are wide where the servers ran beside the load generator."""
+    margins = [math.expm1(c.margin) for c in verdict.checks if c.family == "load" and c.scale is Scale.LOG_RATIO]
+    local = all(side.deployment.url is None for side in both)
+    if local and max(margins, default=0.0) >= _WIDE_MARGIN:
+        yield (
+            f"Margins of up to {units.as_written(display.percent(max(margins)))} are wide because the servers share "
+            "this machine with the load generator: only a large slowdown can be told from its noise. Set narrower "
+            "margins for servers of your own."
+        )
 
 
 def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
@@ -213,24 +237,23 @@ def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
 
 
 def _objecting(verdict: Verdict) -> str:
-    """Return `Guard client-keeps-up failed: ignore the numbers of load`."""
+    """Return `Guard client-keeps-up failed: ignore load`."""
     tripped = [guard.id for guard in verdict.guards if guard.tripped]
     if not tripped:
         return ""
     who = f"Guard {tripped[0]} failed" if len(tripped) == 1 else f"Guards {', '.join(tripped)} failed"
     parts = unusable(verdict).parts
     if not parts and verdict.outcome is Outcome.BLOCK:
-        return f"{who}: this run cannot promote anything, but the regressions that it shows count"
-    return f"{who}: ignore the numbers of {' and of '.join(parts)}" if parts else who
+        return f"{who}: this run cannot promote anything, but its regressions count"
+    return f"{who}: ignore {' and '.join(parts)}" if parts else who
 
 
 def _others_open(verdict: Verdict) -> str:
-    """Return how many more checks are open; each says in its row what it needs."""
+    """Return how many more checks are inconclusive."""
     if verdict.outcome is not Outcome.INCONCLUSIVE:
         return ""
     more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
-    others = "1 more check is open, and says" if more == 1 else f"{more} more checks are open, and each says"
-    return f"{others} in its row what would settle it" if more > 0 else ""
+    return f"{more} more inconclusive check{'s' if more > 1 else ''}, see below" if more > 0 else ""
 
 
 def _mending(verdict: Verdict) -> str:
@@ -250,7 +273,7 @@ def _promoting(both: Sides, verdict: Verdict, terms: Terms) -> str:
         return ""
     waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
     command = f"`benchgate promote {shlex.quote(run.id)}{waivers}`"
-    return f"when it goes into service, record that with {command} (by hand add --ref REF --protected, where REF is)"
+    return f"promote it, and record that with {command} (outside CI add --ref REF --protected)"
 
 
 def _tally(verdict: Verdict) -> tuple[Tally, ...]:

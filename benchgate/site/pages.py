@@ -16,7 +16,7 @@ from benchgate.pipeline.compare_runs import newest_of_each, read_stored
 from benchgate.report import display
 from benchgate.report.charts import Figure
 from benchgate.report.display import MARKS, minute, with_limits
-from benchgate.report.frontier import cost_subject, frontier_figure, frontier_table, last_line, reasons
+from benchgate.report.frontier import frontier_figure, frontier_table, last_line, reasons
 from benchgate.report.html import csp_hash, page_environment, suite_folder
 from benchgate.report.table import Column, Table
 from benchgate.site.badges import Badge
@@ -319,7 +319,7 @@ def _numbers_table(rows: Sequence[MetricRow]) -> Table | None:
     return Table("Numbers of this run, with 95 % intervals", titles, cells) if cells else None
 
 
-_STORED = "stored figures, which no page holds against raw records; `benchgate frontier` makes its own of them"
+_STORED = "figures as stored with each run; `benchgate frontier` computes them from the raw records"
 MOST_DRAWN_CANDIDATES = 12
 """Limit of candidates in a chart, the newest first. The table has all of them."""
 
@@ -350,11 +350,9 @@ def frontier_section(found: CandidateTable | None) -> Frontier | None:
     if found is None:
         return None
     drawable, drawn = _drawable(found), _drawn(found)
-    caption = f"Quality against dollars per 1M {cost_subject(found)}, of each candidate's newest whole run."
+    caption = "The newest complete run of each candidate."
     if len(drawn) < len(drawable):
-        caption += (
-            f" The chart has {len(drawn)} of {len(drawable)} deployments; all of them count, and are in the table."
-        )
+        caption += f" {len(drawn)} of {len(drawable)} deployments are drawn; the table has all."
     figure = frontier_figure(replace(found, rows=drawn), "frontier-chart", caption, frontier_table(found))
     notes = [f"Note: {note}." for note in found.notes]
     return Frontier(figure, (*reasons(found.rows, per_answer=False), *notes, last_line(found)))

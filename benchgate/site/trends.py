@@ -29,7 +29,7 @@ from benchgate.report.trend import (
     TrendValue,
     day_labels,
     fitting,
-    trend_figure,
+    trend_spec,
 )
 from benchgate.site.folder import name_of, run_file
 from benchgate.stats.series import MIN_SEGMENT, level_changes
@@ -349,11 +349,14 @@ def _figure(
         longest_name=max(NAME_LENGTH, *map(len, names)),
     )
     runs = "run" if len(drawn) == 1 else "runs"
-    caption = f"{kind.title} of the candidates of {len(drawn):,} {runs}, oldest first."
+    caption = f"Candidates of {len(drawn):,} {runs}, oldest first."
     if len(drawn_names) < len(lines):
-        caption += f" Of {len(lines)} lines {len(drawn_names)} are drawn; all are in the table."
+        caption += f" {len(drawn_names)} of {len(lines)} lines are drawn; the table has all."
+    name = names[0]
+    newest = max(lines[drawn_names[0]], key=lambda value: value.at)
+    title = f"{kind.title}{f' at {name}' if name else ''}: newest {in_its_unit(kind.metric, newest.value)}"
     anchor = "-".join(filter(None, (kind.metric, kind.statistic))).replace("_", "-")
-    return trend_figure(chart, anchor, caption, caption, _table(kind, lines, drawn))
+    return Figure(anchor, title, caption, trend_spec(chart), "", _table(kind, lines, drawn))
 
 
 def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequence[RunSummary]) -> Table:

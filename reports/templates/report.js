@@ -1,9 +1,8 @@
 
 "use strict";
-// What a page can do beyond being read: filter, sort, hide a series, name a point, copy. Every control is made here, so
-// without scripts none is shown; texts are only ever set as text. Nothing that the page says depends on it.
+// Filters and sorts tables, names points of charts and copies commands. Every control is made here, so that a page
+// without scripts shows none. Texts are only ever set as text.
 (() => {
-  const ARMS = { baseline: "#7d8796", candidate: "#3d7dd8" }; // as charts draw them
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
   const make = (tag, attributes = {}, text = "") => {
@@ -19,7 +18,7 @@
     return made;
   };
 
-  // Checks by state. What is hidden is said, and a link to a hidden check brings all of them back.
+  // Filter checks by outcome; a link to a hidden check shows all of them again.
   const stateOf = (check) => check.querySelector(".badge").lastChild.textContent.trim();
 
   const filterChecks = () => {
@@ -29,20 +28,20 @@
     for (const check of checks) states.set(stateOf(check), (states.get(stateOf(check)) || 0) + 1);
     if (states.size < 2) return;
     const chips = make("div", { class: "controls", role: "group", "aria-label": "Show checks by outcome" });
-    const told = make("span", { class: "quiet", role: "status" });
+    const status = make("span", { class: "quiet", role: "status" });
     const show = (state) => {
       for (const check of checks) check.hidden = state !== "" && stateOf(check) !== state;
       for (const table of tables) table.hidden = [...table.tBodies].every((check) => check.hidden);
       for (const chip of all("button", chips)) chip.setAttribute("aria-pressed", String(chip.value === state));
       const shown = checks.filter((check) => !check.hidden).length;
-      told.textContent = state === "" ? "" : `${shown} of ${checks.length} checks shown`;
+      status.textContent = state === "" ? "" : `${shown} of ${checks.length} checks shown`;
     };
     for (const [state, count] of [["", checks.length], ...states]) {
       const chip = button(`${state || "All"} ${count}`, () => show(state));
       chip.value = state;
       chips.append(chip);
     }
-    chips.append(told);
+    chips.append(status);
     tables[0].before(chips);
     show("");
     addEventListener("hashchange", () => {
@@ -54,8 +53,8 @@
     });
   };
 
-  // Tables by a column: up, down, and back to the order of the report. What is no number comes last either way, and
-  // amounts of several kinds, as the checks have them, stand kind by kind. A check is a table body of two rows.
+  // Sort a table by a column: ascending, descending, then the report's order. Cells without a number come last, amounts
+  // in different units stay apart. A check is a table body of two rows.
   const SECONDS = { ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600 };
   const words = new Intl.Collator("en", { numeric: true });
 
@@ -77,7 +76,7 @@
     return a[1] === b[1] ? 0 : turn * (a[1] < b[1] ? -1 : 1);
   };
 
-  const told = (cell) => (cell.querySelector("a, title") || cell).textContent.trim();
+  const textOf = (cell) => (cell.querySelector("a, title") || cell).textContent.trim();
 
   const sortable = (table) => {
     const bodies = [...table.tBodies];
@@ -89,12 +88,12 @@
     if (rows.length < 2 || rows.some((row) => cells(row).length !== heads.length)) return;
     const groups = rows.filter((row) => row.classList.contains("start"));
     heads.forEach((head, column) => {
-      if (!head.textContent.trim() || rows.every((row) => !told(cells(row)[column]))) return;
+      if (!head.textContent.trim() || rows.every((row) => !textOf(cells(row)[column]))) return;
       const press = button("", () => {
         const order = { ascending: "descending", descending: "" }[head.getAttribute("aria-sort")] ?? "ascending";
         for (const each of heads) each.removeAttribute("aria-sort");
         if (order) head.setAttribute("aria-sort", order);
-        const text = (row) => told(cells(row)[column]);
+        const text = (row) => textOf(cells(row)[column]);
         const by = compare(head.matches(".number, .stripe"), order === "descending");
         place.append(...(order ? [...rows].sort((one, other) => by(text(one), text(other))) : rows));
         for (const row of groups) row.classList.toggle("start", !order);
@@ -105,32 +104,14 @@
     });
   };
 
-  // The series of a chart: each arm can be hidden, by the colour that only it has.
-  const toggles = (chart) => {
-    const marks = (arm) => all(`[stroke="${ARMS[arm]}"], [fill="${ARMS[arm]}"]`, chart);
-    const arms = Object.keys(ARMS).filter((arm) => marks(arm).length > 0);
-    if (arms.length < 2) return;
-    const controls = make("div", { class: "controls", role: "group", "aria-label": "Show series" });
-    for (const arm of arms) {
-      const press = button(arm, () => {
-        const shown = press.getAttribute("aria-pressed") !== "true";
-        press.setAttribute("aria-pressed", String(shown));
-        for (const mark of marks(arm)) mark.toggleAttribute("hidden", !shown);
-      });
-      press.setAttribute("aria-pressed", "true");
-      controls.append(press);
-    }
-    chart.after(controls);
-  };
-
-  // What a point of a chart stands for. Its title says it without a script, to who hits it; this is nearer and at once.
+  // Show a point's title at once and near the pointer, instead of the browser's tooltip.
   const REACH = 24; // pixels
   const tip = make("div", { class: "tip", "aria-hidden": "true" });
 
   const nearest = (chart, x, y) => {
     let best = null;
     let least = REACH;
-    for (const mark of all("[data-told]:not([hidden])", chart)) {
+    for (const mark of all("[data-label]:not([hidden])", chart)) {
       const box = mark.getBoundingClientRect();
       const distance = Math.hypot(box.x + box.width / 2 - x, box.y + box.height / 2 - y);
       if (distance < least) [best, least] = [mark, distance];
@@ -142,14 +123,14 @@
 
   const tips = (chart) => {
     for (const title of all("title", chart)) {
-      title.parentNode.dataset.told = title.textContent;
+      title.parentNode.dataset.label = title.textContent;
       title.remove();
     }
     const show = (event) => {
       const mark = nearest(chart, event.clientX, event.clientY);
       tip.hidden = mark === null;
       if (mark === null) return;
-      tip.textContent = mark.dataset.told;
+      tip.textContent = mark.dataset.label;
       const left = Math.min(event.clientX + 12, document.documentElement.clientWidth - tip.offsetWidth - 8);
       tip.style.left = `${Math.max(8, left)}px`;
       tip.style.top = `${event.clientY + 16}px`;
@@ -159,7 +140,7 @@
     chart.addEventListener("pointerleave", hide);
   };
 
-  // Copying: by the clipboard where the page may use it, else by a selection, which the reader sees.
+  // Copy by the clipboard where the page may use it, else by a visible selection.
   const copy = async (source) => {
     try {
       await navigator.clipboard.writeText(source.textContent);
@@ -183,11 +164,10 @@
 
   filterChecks();
   all(".scroll table, table.checks").forEach(sortable);
-  all("svg.chart").forEach(toggles);
   hide();
   document.body.append(tip);
   all("svg.chart").forEach(tips);
   addEventListener("scroll", hide, { passive: true });
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-  all("pre.command, #verdict-json").forEach(copyable);
+  all("pre.command").forEach(copyable);
 })();

@@ -281,8 +281,8 @@ def test_profile_is_told_in_lines_with_the_limits_of_its_numbers() -> None:
     assert "m on vllm 0.11; 2 x H200" in lines
     assert "run to run 4.00 % (2.92 % to 6.58 %)" in lines  # chi-square of 9 degrees: 16.919 and 3.325
     assert "1.00 points (0.729 points to 1.65 points)" in lines
-    assert "6 of 300 items of add came out otherwise: 2.00 % (" in lines
-    assert "0 of 200 shadow prompts came out otherwise: 0 % (0 % to 1.49 %)" in lines
+    assert "6 of 300 items of add differed: 2.00 % (" in lines
+    assert "0 of 200 shadow prompts differed: 0 % (0 % to 1.49 %)" in lines
     assert "promotes 195, blocks 0 (at most 1.49 %" in lines
     assert "finds 4 inconclusive and 1 invalid (client-keeps-up 1)" in lines
     assert "before this run ended" not in lines

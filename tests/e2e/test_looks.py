@@ -92,7 +92,7 @@ def test_open_load_goes_on_to_the_next_look_and_the_store_alone_gives_the_same_b
     again = here(tmp_path, "gate", "@latest", "--store", "looks.db", "--format", "json")
     assert again.stdout == decision.json(decision.exit_code)
     said = here(tmp_path, "gate", "@latest", "--store", "looks.db").stdout
-    assert "load: ended after 6 of at most 6 blocks: there is no look after that" in said
+    assert "load: ended after 6 of at most 6 blocks: no interim analysis was left" in said
 
 
 def test_a_block_ends_the_load_at_the_first_look(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_what_does_not_count_has_a_reason_and_no_number(
 def test_text_ends_with_the_cheapest_that_passes(address: str) -> None:
     lines = asked(address).stdout.splitlines()  # the suite of @latest
     assert lines[-1].startswith("The cheapest that passes is q4 (WARN): $2.17 (")
-    assert "less than the baseline beside it" in lines[-1]
+    assert "less than on the baseline" in lines[-1]
     assert "bad is not counted: the run is INVALID: its evidence is not usable." in lines
     assert "The cheapest that passes is q8 (PASS)" in asked(address, "eight").stdout
 
@@ -270,7 +270,7 @@ def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None
     assert shown is not None
     assert frontier_section(None) is None
     assert shown.lines[-1].startswith("The cheapest that passes is q4 (WARN)")
-    assert shown.lines[-2].startswith("Note: stored figures, which no page holds against raw records")
+    assert shown.lines[-2].startswith("Note: figures as stored with each run")
     part = suite_part("tiny-q4", [], [], newest=None, in_service=None, in_series=False)
     nothing = Trends((), (), 0, 0)
     page = suite_page(part, nothing, shown).decode()
@@ -296,7 +296,7 @@ def test_a_chart_of_many_candidates_has_the_newest_and_the_cheapest_and_the_tabl
     assert shown is not None
     assert shown.lines[-1].startswith("The cheapest that passes is q1 (PASS)")
     assert [name for name in names if f">{name}</text>" in shown.figure.svg] == ["q1", "q3", "q5"]
-    assert "The chart has 4 of 5 deployments; all of them count" in shown.figure.caption
+    assert "4 of 5 deployments are drawn" in shown.figure.caption
     assert {cells[0] for cells in shown.figure.table.rows} == {"f16 (baseline)", *names}
 
 

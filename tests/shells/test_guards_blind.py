@@ -96,18 +96,18 @@ def test_a_report_of_an_import_says_so_first_and_shows_only_what_its_files_tell(
     suite, evidence = imported()
     verdict = judge(suite, evidence)
     view = report_view(evidence, verdict)
-    assert any("made elsewhere" in caution for caution in view.fairness.cautions)
-    assert "of evals made elsewhere" in render_text(verdict, evidence.run)
+    assert view.banner.notice.startswith("The evals were imported")
+    assert ", imported evals" in render_text(verdict, evidence.run)
     assert [cells[5] for cells in answers_of(view)] == [display.NOT_APPLICABLE] * 2
     titles = {group.title: dict(group.facts) for group in view.provenance.groups}
-    assert "Where it ran" not in titles
-    assert "time limits" not in titles["What was asked"]
+    assert "Machine" not in titles
+    assert "time limits" not in titles["Workload and policy"]
 
 
 def test_a_report_of_a_run_of_evals_shows_how_many_were_cut_and_where_it_ran() -> None:
     suite, evidence = evals()
     view = report_view(evidence, judge(suite, evidence))
-    assert not any("made elsewhere" in caution for caution in view.fairness.cautions)
+    assert view.banner.notice == ""
     assert [cells[5] for cells in answers_of(view)] == ["0", "0"]
     assert "time limits" in {name for group in view.provenance.groups for name, _ in group.facts}
 
@@ -115,7 +115,7 @@ def test_a_report_of_a_run_of_evals_shows_how_many_were_cut_and_where_it_ran() -
 def answers_of(view: ReportView) -> tuple[tuple[str, ...], ...]:
     quality = view.section("quality")
     assert quality is not None
-    return next(table.rows for table in quality.tables if table.caption == "The answers themselves")
+    return next(table.rows for table in quality.tables if table.caption == "Answers")
 
 
 def test_an_import_refuses_a_task_file_that_it_would_not_read() -> None:

@@ -90,7 +90,7 @@ def test_text_and_axes_take_the_colour_of_the_page_and_nothing_is_fetched() -> N
 def test_who_cannot_see_a_chart_is_told_its_ends() -> None:
     label = ElementTree.fromstring(usual()["figure-ttft-p50"].svg).get("aria-label")
     assert label is not None
-    assert "TTFT p50 against requests in flight. Lower is better." in label
+    assert "TTFT p50 at c4: baseline 36.0 ms, candidate 51.0 ms. Lower is better." in label
     assert "candidate: 25.0 ms at c1 to 51.0 ms at c4." in label
 
 
@@ -105,8 +105,8 @@ def test_without_an_slo_there_is_no_goodput_chart_and_no_rule() -> None:
 def test_the_target_and_the_slo_are_drawn_and_named_with_their_values() -> None:
     assert "target" in texts(usual()["figure-goodput"])
     assert "SLO" in texts(usual()["figure-ttft-p95"])
-    assert "The rule is the SLO of 50 ms." in usual()["figure-ttft-p95"].caption
-    assert "The rule is the target of 95 %." in usual()["figure-goodput"].caption
+    assert "Dotted: SLO 50 ms." in usual()["figure-ttft-p95"].caption
+    assert "Dotted: target 95 %." in usual()["figure-goodput"].caption
 
 
 def with_slo(**bounds: object) -> Evidence:
@@ -118,7 +118,7 @@ def with_slo(**bounds: object) -> Evidence:
 
 def test_an_slo_far_beyond_every_value_is_told_and_does_not_flatten_the_curves() -> None:
     figure = drawn(with_slo(ttft_s=30.0))[0]
-    assert "The SLO of 30 s lies above the plot." in figure.caption
+    assert "SLO 30 s, above the plot." in figure.caption
     assert "SLO" not in texts(figure)
 
 
@@ -194,7 +194,7 @@ def test_points_of_stages_without_a_common_load_are_joined_by_no_line() -> None:
     assert {"short", "long"} <= set(texts(figure))
     lines = [path for path in ElementTree.fromstring(figure.svg).iter("path") if path.get("fill") is None]
     assert not [path for path in lines if path.get("stroke") in SHAPED]
-    assert "TTFT p50 stage by stage." in figure.caption
+    assert figure.title.startswith("TTFT p50 at long: ")
 
 
 def test_the_knee_of_each_side_stands_in_the_chart_of_throughput() -> None:
@@ -203,7 +203,7 @@ def test_the_knee_of_each_side_stands_in_the_chart_of_throughput() -> None:
     rows, knees = rows_of(measured(suite)), {Arm.BASELINE: 4.0, Arm.CANDIDATE: 4.0}
     plain, knee = ({f.anchor: f for f in load_figures(rows, at)[0]}["figure-throughput"] for at in ({}, knees))
     assert "knee" not in plain.caption
-    assert "the knee of a side" in knee.caption
+    assert "Vertical line: knee." in knee.caption
     assert "knee" in texts(knee) and "knee" not in texts(plain)
 
 

@@ -23,7 +23,7 @@ DIFFERENCES = (
     Difference("the slots", "4", "8", declared=True, field="slots"),
     Difference("declared: weights", "f16", "q4_0", declared=True),
 )
-STATUSES = ("not declared: engine_version", "seen", "declared: slots", "the change itself")
+STATUSES = ("not declared: engine_version", "observed", "declared: slots", "the change itself")
 
 
 def verdict(*differences: Difference) -> Verdict:
@@ -67,11 +67,11 @@ def test_the_page_and_the_summary_have_a_column_for_it_and_the_change_in_words()
     changed = replace(evidence, run=replace(evidence.run, suite=suite))
     page = render_html(changed, verdict(*DIFFERENCES))
     assert "<td>not declared: engine_version</td>" in page
-    assert "describes it: <b>4-bit &lt;weights&gt;</b>" in page
+    assert "from the suite: <b>4-bit &lt;weights&gt;</b>" in page
     summary = render_markdown(changed, verdict(*DIFFERENCES))
-    assert "### What differs" in summary
-    assert "The suite says: 4-bit" in summary
+    assert "### Differences between the deployments" in summary
+    assert "Change: 4-bit" in summary
     assert "| the slots | 4 | 8 | declared: slots |" in summary
     plain = render_markdown(evidence, verdict())
-    assert "What differs" not in plain
+    assert "Differences between" not in plain
     assert "not declared" not in render_html(evidence, verdict())

@@ -18,8 +18,8 @@ from tests.fakes import evidence as fakes
 pytestmark = pytest.mark.usefixtures("no_figures")
 
 COLUMNS = (
-    "against the baseline", "positions", "mean KLD", "standard error", "99 %", "99.9 %", "largest",
-    "same most probable token", "perplexity", "ln of the ratio",
+    "compared with the baseline", "positions", "mean KLD", "standard error", "p99", "p99.9", "max",
+    "same top token", "perplexity", "ln ratio",
 )  # fmt: skip
 
 
@@ -61,17 +61,17 @@ def cells(seen: DivergenceObservation, row: int = 0) -> dict[str, str]:
 
 def test_exact_divergences_are_given_with_their_tail_and_spread() -> None:
     row = cells(observed())
-    assert row["mean KLD"] == "0.101" and row["largest"] == "0.2" and row["99 %"] == "0.198"
-    assert row["99.9 %"] == display.NOT_APPLICABLE  # 200 positions have none
-    assert row["same most probable token"] == "90.0 %"
-    assert row["perplexity"] == "2.72 → 3.00" and row["ln of the ratio"].startswith("0.1 ± ")
+    assert row["mean KLD"] == "0.101" and row["max"] == "0.2" and row["p99"] == "0.198"
+    assert row["p99.9"] == display.NOT_APPLICABLE  # 200 positions have none
+    assert row["same top token"] == "90.0 %"
+    assert row["perplexity"] == "2.72 → 3.00" and row["ln ratio"].startswith("0.1 ± ")
 
 
 def test_every_figure_that_a_lower_bound_went_into_says_so() -> None:
     seen = observed(bound=True)
     row = cells(seen)
-    assert [row[name][:2] for name in ("mean KLD", "99 %", "largest")] == ["≥ "] * 3
-    assert "≥" not in row["same most probable token"] + row["perplexity"]
+    assert [row[name][:2] for name in ("mean KLD", "p99", "max")] == ["≥ "] * 3
+    assert "≥" not in row["same top token"] + row["perplexity"]
     assert any("lower bound" in line for line in section(seen).sentences)
     assert not any("lower bound" in line for line in section(observed()).sentences)
 
@@ -79,12 +79,12 @@ def test_every_figure_that_a_lower_bound_went_into_says_so() -> None:
 def test_what_the_way_does_not_tell_is_a_dash_and_said() -> None:
     seen = observed(bound=True, told=False)
     assert cells(seen)["perplexity"] == display.NOT_APPLICABLE
-    assert any("the perplexity, is not known" in line for line in section(seen).sentences)
+    assert any("the perplexity, is unknown" in line for line in section(seen).sentences)
 
 
 def test_baseline_asked_again_has_a_row_of_its_own() -> None:
     row = cells(observed(floor=True), row=1)
-    assert (row["against the baseline"], row["mean KLD"]) == ("the baseline, asked again", "1e\N{MINUS SIGN}05")
+    assert (row["compared with the baseline"], row["mean KLD"]) == ("baseline, repeated", "1e\N{MINUS SIGN}05")
     assert len(section(observed()).tables[0].rows) == 1
 
 

@@ -15,7 +15,7 @@ from benchgate.report.sections.history import history_section
 from tests.fakes import evidence as fake
 
 MINUS = "\N{MINUS SIGN}"
-LAST = "The last promoted run of the same measurement was"
+LAST = "Last promoted run of the same measurement:"
 THEN = PastCheck("ttft-p50@c4", Unit.SECONDS, Scale.LOG_RATIO, 0.04, 0.036, -0.105, -0.12, -0.09, 0.05, 4)
 
 
@@ -71,13 +71,13 @@ def test_of_servers_of_which_one_release_is_told_the_same_one_is_named() -> None
 
 
 def test_a_release_alone_is_no_deployment() -> None:
-    told = "runs the same model and engine as this run's baseline, as far as is told"
+    relation = "reports the same model and engine as this run's baseline"
     other = replace(past().baseline, name="slow", fingerprint="of another address")
     unlike = replace(other, release="another")
     ahead = line(replace(past(), baseline=unlike, candidate=other))
-    assert ahead.endswith(f"its candidate {told}.")
+    assert ahead.endswith(f"its candidate {relation}.")
     behind = line(replace(past(), baseline=other, candidate=unlike))
-    assert behind.endswith(f"its baseline {told}.")
+    assert behind.endswith(f"its baseline {relation}.")
 
 
 def test_a_first_run_says_that_there_is_no_last_time() -> None:
@@ -85,7 +85,8 @@ def test_a_first_run_says_that_there_is_no_last_time() -> None:
     assert found is not None and not found.tables
     assert found.sentences[0].startswith("No earlier run of this measurement was promoted")
     assert f"<p>{found.sentences[0]}</p>" in render_html(fake.evidence(), fake.verdict())
-    assert f"### Since last time\n\n{found.sentences[0]}\n" in render_markdown(fake.evidence(), fake.verdict())
+    heading = "### Change since the last promotion"
+    assert f"{heading}\n\n{found.sentences[0]}\n" in render_markdown(fake.evidence(), fake.verdict())
 
 
 def test_no_numbers_stand_where_there_are_none_to_set_beside_them() -> None:

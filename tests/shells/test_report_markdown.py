@@ -137,11 +137,11 @@ def test_under_a_budget_sections_go_in_a_fixed_order_and_are_named() -> None:
     whole = len(_cut(60_000).encode())
     text = _cut(whole - 1)
     assert "### Cost" not in text
-    assert "### Load" in text
-    assert "Left out for length: Cost." in text
+    assert "### Latency and throughput" in text
+    assert "Omitted for length: Cost." in text
     tight = _cut(1200)
     assert len(tight.encode()) <= 1200
-    assert "### Checks that need attention" in tight
+    assert "### Failing checks" in tight
     assert "### Passed checks" not in tight
 
 
@@ -157,9 +157,9 @@ def test_a_run_of_many_checks_stays_under_the_budget() -> None:
     checks = tuple(replace(fake.check(f"c{i}", Outcome.BLOCK), reason="漢" * 900) for i in range(300))
     text = _cut(60_000, verdict=replace(fake.verdict(), checks=checks))
     assert len(text.encode()) <= 60_000
-    assert "Left out for length" in text
+    assert "Omitted for length" in text
     assert text.count("漢") == 0 and text.count("■ BLOCK | TTFT p50 at c4 |") == 10  # the first, without their reasons
-    assert "the rest of Checks that need attention." in text
+    assert "the rest of Failing checks." in text
 
 
 @functools.cache
@@ -169,9 +169,9 @@ def summary_of(number: int) -> ReportView:
 
 def test_a_summary_has_what_a_report_has_but_for_its_charts_and_its_machinery() -> None:
     assert headings(markdown_of(hostile.view(), WHOLE)) == [
-        "Checks that need attention", "Is this comparison fair?", "What differs", "Waivers", "Beyond this comparison",
-        "Passed checks", "Load", "Server telemetry", "Cost", "Quality", "Fixed texts", "Shadow", "Since last time",
-        "Noise", "Capacity", "The same verdict again",
+        "Failing checks", "Comparability", "Differences between the deployments", "Waivers", "Notes", "Passed checks",
+        "Latency and throughput", "Server telemetry", "Cost", "Accuracy", "Token probabilities", "Shadow traffic",
+        "Change since the last promotion", "Noise", "Capacity", "Repeat the verdict",
     ]  # fmt: skip
 
 
@@ -195,5 +195,5 @@ def test_any_budget_is_kept_and_what_it_cost_is_named(number: int, one: int, oth
 
 def test_a_target_that_was_never_there_still_gives_a_summary() -> None:
     text = render_markdown(fake.faults_only(), replace(fake.verdict(Outcome.INVALID), checks=()))
-    assert "candidate q4 was not there at the start: connection refused" in text
-    assert "### Checks that need attention" not in text
+    assert "candidate q4 was unreachable at the start: connection refused" in text
+    assert "### Failing checks" not in text

@@ -49,7 +49,7 @@ def test_table_has_the_numbers_that_checks_look_at() -> None:
         ("goodput", "c4", "1.00 points (0.729 points to 1.65 points)", "2.00 points", "10"),
     )
     assert "3 days before this run ended" in section.sentences[1]
-    assert "2 of 40 items of tiny_add came out otherwise" in section.sentences[3]
+    assert "2 of 40 items of tiny_add differed" in section.sentences[3]
     assert "blocks 4 (at most 4.52 %" in section.sentences[4]  # Clopper-Pearson, 4 of 200
 
 

@@ -40,7 +40,7 @@ def test_a_change_either_way_is_shown_as_one_and_neither_better_nor_worse() -> N
     assert longer is not None
     assert shorter is not None
     assert longer.estimate == shorter.estimate
-    assert shorter.label == longer.label == "52.5 % of what is allowed"
+    assert shorter.used == longer.used == "0.52\N{MULTIPLICATION SIGN}"
     assert display.direction(lengths(0.0)) == "equal"
 
 

@@ -315,7 +315,7 @@ def test_the_plot_names_every_task_and_draws_shapes_that_differ() -> None:
     assert {"add", "sort", "all tasks", "change, points"} <= set(texts(figure))
     paths = ElementTree.fromstring(figure.svg).iter("path")
     assert len({path.get("d") for path in paths if path.get("fill") == "#3d7dd8"}) == 2
-    assert "the most that may be lost" in figure.caption
+    assert "Short line: margin." in figure.caption
     assert not any(word in figure.svg for word in ("http", "url(", "style=", "<script", "<image", "href", "#010203"))
 
 
@@ -358,5 +358,5 @@ def test_of_very_many_tasks_those_that_lost_most_are_drawn() -> None:
     assert figure is not None
     drawn = [text for text in texts(figure) if text.startswith("t") and text[1:].isdigit()]
     assert (len(drawn), drawn[0]) == (39, "t59")
-    assert "Of 61 rows the 40 with the largest losses are drawn." in figure.caption
+    assert "The 40 of 61 rows with the largest losses are drawn." in figure.caption
     assert len(figure.table.rows) == 61

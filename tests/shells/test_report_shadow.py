@@ -82,10 +82,10 @@ def test_labels_answers_and_verdicts_are_counted() -> None:
         item(8, differs=True, judged=JudgeVerdict.LOSS, judged_itself=JudgeVerdict.WIN, candidate_facts=broken),
         item(9, candidate=None, candidate_facts=replace(FACTS, characters=0), with_primary=None, with_secondary=None),
     )
-    assert rows(found, "What answers have")["candidate, baseline's first"][:6] == ("9", "8", "0", "0", "0", "1")
+    assert rows(found, "Agreement")["candidate, baseline's first"][:6] == ("9", "8", "0", "0", "0", "1")
     assert rows(found, "Answers")["candidate"] == ("9", "1", "0", "1", "20", "10", "9 of 10")
-    assert rows(found, "A judge's")["candidate"] == ("1", "0", "8", "0", "0", "+11.1 points")
-    assert rows(found, "A judge's")["baseline's second answer"][:2] == ("0", "1")
+    assert rows(found, "Judge's")["candidate"] == ("1", "0", "8", "0", "0", "+11.1 points")
+    assert rows(found, "Judge's")["baseline's second answer"][:2] == ("0", "1")
 
 
 def test_disagreements_without_texts_are_told_by_id_and_place_the_judges_losses_first() -> None:

@@ -162,4 +162,4 @@ def test_what_production_spent_is_not_shown_as_the_candidates() -> None:
 )
 def test_strict_is_named_where_it_alone_stops_the_candidate(outcome: Outcome, strict: bool, said: bool) -> None:
     told = render_text(fake.verdict(outcome), fake.run(), terms=Terms(strict=strict))
-    assert ("note: --strict treats a WARN like a BLOCK" in told) is said
+    assert ("note: --strict treats WARN like BLOCK" in told) is said

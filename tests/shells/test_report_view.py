@@ -152,9 +152,9 @@ def test_a_stage_that_was_planned_and_never_measured_is_in_the_table() -> None:
 
 
 def test_the_order_of_the_blocks_is_what_was_observed() -> None:
-    load = report_view(fake.evidence(), fake.verdict()).section("load")
-    assert load is not None
-    assert load.sentences[-1].endswith(": B C · C B · B C · C B")
+    client = report_view(fake.evidence(), fake.verdict()).section("client")
+    assert client is not None
+    assert client.sentences[-1].endswith(": B C · C B · B C · C B")
 
 
 def test_cost_follows_price_and_throughput_and_is_left_out_without_a_price() -> None:
@@ -179,7 +179,7 @@ def test_what_differs_between_the_arms_is_listed_and_what_is_equal_counted() -> 
     fairness = report_view(fake.evidence(), fake.verdict()).fairness
     assert [(d.name, d.baseline, d.candidate) for d in fairness.differences] == [
         ("declared: weights", "f16", "q4_0"),
-        ("server says: meta.size", "4200000", "1250000"),
+        ("reported: meta.size", "4200000", "1250000"),
     ]
     assert fairness.equal == 7
     assert fairness.fair
@@ -190,14 +190,14 @@ def test_a_fault_that_a_guard_already_tells_is_not_told_twice() -> None:
     told = report_view(fake.faults_only(), replace(fake.verdict(), guards=(guard,))).fairness
     untold = report_view(fake.faults_only(), fake.verdict()).fairness
     assert (told.faults, told.fair) == ((), False)
-    assert untold.faults == ("candidate q4 was not there at the start: connection refused",)
+    assert untold.faults == ("candidate q4 was unreachable at the start: connection refused",)
 
 
 def test_the_same_deployment_on_both_sides_is_pointed_out() -> None:
     evidence = fake.evidence()
     twice = dict.fromkeys(Arm, evidence.run.arms[Arm.BASELINE])
     fairness = report_view(replace(evidence, run=replace(evidence.run, arms=twice)), fake.verdict()).fairness
-    assert fairness.cautions == ("both sides are the same deployment: any difference is noise",)
+    assert fairness.cautions == ("both arms are the same deployment: any difference is noise",)
 
 
 def test_examples_are_the_prompts_where_only_the_candidate_differs() -> None:
@@ -211,7 +211,7 @@ def test_examples_are_the_prompts_where_only_the_candidate_differs() -> None:
 def test_without_texts_there_are_no_examples_and_the_limits_say_why() -> None:
     view = report_view(replace(fake.evidence(), shadow=fake.shadow(texts=False)), fake.verdict())
     assert examples(view) == ()
-    assert any("were not kept" in limit for limit in view.provenance.limits)
+    assert any("were not stored" in limit for limit in view.provenance.limits)
 
 
 def test_a_run_id_that_is_a_shell_word_trap_is_quoted_in_the_command() -> None:
@@ -230,7 +230,7 @@ def test_a_reference_that_was_blocked_itself_is_a_limit_of_the_comparison() -> N
 def test_a_strict_warning_has_one_answer_everywhere() -> None:
     view = report_view(fake.evidence(), fake.verdict(Outcome.WARN), terms=Terms(strict=True))
     assert (view.banner.exit_code, "not promoted" in view.banner.meaning) == (10, True)
-    assert '"promotes": false' in view.document_json
+    assert '"promotes":false' in view.numbers.text
 
 
 def test_only_a_candidate_that_may_be_promoted_is_told_how() -> None:
@@ -240,7 +240,7 @@ def test_only_a_candidate_that_may_be_promoted_is_told_how() -> None:
 
     measured = fake.evidence("run-b")
     command = "`benchgate promote run-b`"
-    assert todo(measured).startswith(f"ask more; when it goes into service, record that with {command} (by hand")
+    assert todo(measured).startswith(f"ask more; promote it, and record that with {command} (outside CI")
     assert command in todo(measured, Outcome.WARN)
     assert "promote run-b --waivers FILE --as-of 2026-01-02`" in todo(measured, as_of=date(2026, 1, 2))
     others = [todo(measured, one) for one in Outcome if not one.promotes]
@@ -266,20 +266,20 @@ def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
 
 def test_how_the_load_generator_measured_is_told_where_it_was_not_as_usual() -> None:
     usual = fake.evidence()
-    assert client_facts(usual) == {"processes": "1", "source of read delays": "not measured"}
+    assert client_facts(usual) == {"processes": "1", "read delays measured by": "not measured"}
     first, *others = usual.load
     client = replace(first.client, workers=3, read_delay_by="kernel", start_uncertainty_s=0.002)
     requests = replace(first.requests, reconnects=np.array([1, 2, *first.requests.reconnects[2:]]))
     told = client_facts(replace(usual, load=(replace(first, client=client, requests=requests), *others)))
     assert told["processes"] == "1 to 3"
-    assert told["source of read delays"] == "not measured, the kernel, of every answer"
-    assert told["start"].endswith("up to 2.00 ms apart")
-    assert told["requests sent again"].startswith("baseline 2, candidate 0")
+    assert told["read delays measured by"] == "kernel timestamps of every answer, not measured"
+    assert told["start skew"].endswith("up to 2.00 ms apart")
+    assert told["resent requests"].startswith("baseline 2, candidate 0")
 
 
 def client_facts(evidence: Evidence) -> dict[str, str]:
     groups = report_view(evidence, fake.verdict()).provenance.groups
-    return next(dict(group.facts) for group in groups if group.title == "The load generator")
+    return next(dict(group.facts) for group in groups if group.title == "Load generator")
 
 
 def test_a_class_with_an_slo_of_its_own_is_shown_with_it_and_with_its_target() -> None:
@@ -297,7 +297,7 @@ def test_a_class_with_an_slo_of_its_own_is_shown_with_it_and_with_its_target() -
     rows = stage_rows(sides(measured, None), suite)
     assert {row.stage: row.target_ratio for row in rows} == {"c1": 0.95, "c4/people": 0.9, "c4/batch": 0.95}
     goodput = load_figures(rows, {})[0][-1]
-    assert "The short line of a stage is its own target." in goodput.caption
+    assert "Short lines: target of each stage." in goodput.caption
 
 
 def test_guards_that_had_nothing_to_look_at_stand_apart_from_those_that_hold() -> None:
@@ -307,8 +307,8 @@ def test_guards_that_had_nothing_to_look_at_stand_apart_from_those_that_hold() -
     assert blind not in view.fairness.held
     assert view.fairness.unknown == (blind,)
     assert view.fairness.fair
-    assert '"known": false' in view.document_json
-    assert '"known"' not in report_view(fake.evidence(), fake.verdict()).document_json
+    assert '"known":false' in view.numbers.text
+    assert '"known"' not in report_view(fake.evidence(), fake.verdict()).numbers.text
 
 
 def test_a_decision_makes_each_part_of_its_report_once_for_all_formats(monkeypatch: pytest.MonkeyPatch) -> None:

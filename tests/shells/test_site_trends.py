@@ -130,7 +130,7 @@ def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
     stages = [f"c{number}" for number in range(MOST_SERIES + 2)]
     of = {THROUGHPUT: [point for stage in stages for point in points([10.0, 20.0], stage)]}
     (figure,) = trends([glance(0), glance(1)], of, frozenset()).figures
-    assert "Of 6 lines 4 are drawn" in figure.caption
+    assert "4 of 6 lines are drawn" in figure.caption
     assert [column.title for column in figure.table.columns] == ["run", "began", *stages]
     assert figure.table.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
 

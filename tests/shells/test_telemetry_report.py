@@ -68,15 +68,15 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
     (table,) = section(told(busy)).tables
     titles = [column.title for column in table.columns]
     assert titles == [
-        "stage", "arm", "running", "waiting", "waiting, most", "queue wait", "power, W", "per token", "per good token",
-        "bottleneck",
+        "stage", "arm", "running", "waiting", "waiting, max", "queue wait", "power, W", "energy per token",
+        "energy per good token", "bottleneck",
     ]  # fmt: skip
     by_place = {row[:2]: dict(zip(titles, row, strict=True)) for row in table.rows}
     assert by_place["c1", "candidate"]["queue wait"] == "6.00 s"
     assert by_place["c1", "candidate"]["bottleneck"] == "queue"
     assert by_place["c1", "baseline"]["bottleneck"] == "decode"
     # 96 W for 2 s over 24 answers of 8 tokens each in every block.
-    assert by_place["c1", "baseline"]["per token"] == "1.00 J"
+    assert by_place["c1", "baseline"]["energy per token"] == "1.00 J"
 
 
 def test_who_tells_nothing_is_named_once() -> None:
@@ -153,7 +153,7 @@ def test_a_block_in_which_the_load_generator_set_the_pace_is_not_the_one_shown()
     assert found.block != 2 and "load generator" not in found.why
     every = timeline(paced(told(queueing), *range(fakes.BLOCKS)))
     assert every.block == 2
-    assert every.why.startswith("where the queue was longest; the load generator set the pace in it")
+    assert every.why.startswith("where the queue was longest; the load generator was the bottleneck")
 
 
 def test_its_charts_share_one_axis_and_mark_what_failed() -> None:
@@ -163,7 +163,7 @@ def test_its_charts_share_one_axis_and_mark_what_failed() -> None:
     ]  # fmt: skip
     across = [re.findall(r">([0-9.]+)</text>", figure.svg.partition("seconds into the stage")[0]) for figure in figures]
     assert across[0] and all(ticks == across[0] for ticks in across)
-    assert "A cross at the top is a request that failed (2 drawn)." in figures[0].caption
+    assert "Cross: failed request (2 drawn)." in figures[0].caption
 
 
 def test_every_look_and_every_request_says_what_it_was() -> None:
@@ -183,9 +183,9 @@ def test_where_nothing_waited_the_stage_of_a_failing_check_is_shown() -> None:
     found = timeline(told(calm))
     assert (found.stage, found.block, found.why) == ("c4", 0, "where a check fails")
     assert [gauged.name for gauged in found.gauges] == ["Requests running"]
-    assert found.zero == ("No request was waiting in any sample of this block, so no queue is drawn.",)
+    assert found.zero == ("No sample of this block has a waiting request.",)
     passed = timeline(told(calm), fakes.verdict(Outcome.PASS))
-    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last one sampled")
+    assert (passed.block, passed.why) == (fakes.BLOCKS - 1, "the last sampled block")
 
 
 def test_nobody_who_looked_three_times_leaves_no_timeline() -> None:

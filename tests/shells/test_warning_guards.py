@@ -103,12 +103,12 @@ def test_the_report_says_with_care_and_what_to_do() -> None:
     assert view.fairness.warned == (WARNING,)
     assert view.fairness.held == (FINE,)
     assert not view.fairness.fair
-    assert '"warns": true' in view.document_json
-    assert '"warns"' not in report_view(fake.evidence(), verdict(FINE)).document_json
+    assert '"warns":true' in view.numbers.text
+    assert '"warns"' not in report_view(fake.evidence(), verdict(FINE)).numbers.text
     page = page_of(view)
-    assert "<b>With care.</b>" in page
+    assert "<b>Read the numbers with these cautions:</b>" in page
     assert "<li><b>model-names</b>:" in page
-    assert "**With care.**" in markdown_of(view)
+    assert "**Cautions:**" in markdown_of(view)
 
 
 def test_strict_fails_it() -> None:

@@ -73,8 +73,8 @@ def _line(role: Arm, search: ReplayedSearch) -> str:
 
 def _table(searches: Mapping[Arm, ReplayedSearch], over: str) -> Table:
     columns = (
-        *(*text_columns("arm"), *number_columns("level"), *text_columns("shown to"), *number_columns("goodput")),
-        *number_columns("interval", "fit", "watched", "requests counted", "requests sent"),
+        *(*text_columns("arm"), *number_columns("level"), *text_columns("result"), *number_columns("goodput")),
+        *number_columns("interval", "fit", "measured for", "requests counted", "requests sent"),
     )
     rows: list[tuple[str, ...]] = []
     starts: set[int] = set()
@@ -82,7 +82,7 @@ def _table(searches: Mapping[Arm, ReplayedSearch], over: str) -> Table:
         starts.add(len(rows))
         fitted = _fitted(search)
         rows += [_row(role, probe, fitted.get(probe.level), over) for probe in search.result.probes]
-    return Table("Levels looked at", columns, tuple(rows), frozenset(starts - {0}))
+    return Table("Measured levels", columns, tuple(rows), frozenset(starts - {0}))
 
 
 def _row(role: Arm, probe: Probe, fitted: float | None, over: str) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def capacity_figure(
         return None
     top, goal = charts.PERCENT_TOP, target_ratio * 100
     target = units.as_written(display.percent(target_ratio))
-    caption = f"Goodput against {axis}, with limits; the line is the falling fit, the rule the target of {target}."
+    caption = f"Points with confidence intervals; line: monotone fit; dotted: target {target}."
     x = charts.log_x(axis, levels[0] / 1.15, levels[-1] * 1.15)
     drawn = [
         Point(p.role, p.level, p.share * 100, False, p.lower * 100, p.upper * 100, title=_title(p)) for p in points
@@ -137,8 +137,10 @@ def capacity_figure(
         fits.append(charts.layer(charts.arm_line(arm), values, x=x, y=charts.y_field(top), order=charts.ORDER))
     names = [Name("target", charts.pixels(goal, top), charts.PAGE_COLOUR), *charts.arm_names(drawn, top)]
     layers = [charts.rule_across(goal, top), *fits, *charts.series(drawn, x, top), *charts.names_beside(names)]
-    label = f"{caption} {'. '.join(lines)}."
-    return Figure("figure-capacity", caption, charts.plot(layers, "goodput, %", top), label, table)
+    label = f"{'. '.join(lines)}."
+    return Figure(
+        "figure-capacity", f"Goodput against {axis}", caption, charts.plot(layers, "goodput, %", top), label, table
+    )
 
 
 def _title(point: CapacityPoint) -> str:

@@ -20,20 +20,18 @@ from benchgate.stats.meta import EstimateWithLimits, ratio
 _COLUMNS = (
     Column("level", numeric=False),
     *number_columns("price", "$ per 1M output tokens", "95 % interval", "$ per 1M good output tokens"),
-    *number_columns("95 % interval", "good tokens, against the baseline"),
+    *number_columns("95 % interval", "good tokens vs. baseline"),
 )
 _TOKEN_KINDS = ("input", "cached_input", "output")  # in the order in which they are paid for
 _PART_OF_STAGE = (
-    "a class of traffic shares its deployment with the others of its stage: its row is the whole price over its own "
-    "tokens alone"
+    "traffic classes of one stage share a deployment: each class's row divides the whole price by its own tokens"
 )
 _NOTE = (
-    "Price times accelerators over the tokens of an hour at the throughput that was measured at that level, without "
-    "overhead: every hour paid has that pace. A closed loop keeps its requests in flight; at a rate that was only "
-    "offered a deployment may idle, and then full use costs less a token. A good token is one of a request that met "
-    "every SLO. The price is taken as certain; the interval is that of the throughput."
+    "Cost = price of all accelerators / tokens per hour at the measured throughput, without overhead. In an open loop "
+    "the deployment may idle, so full use costs less per token. A good token belongs to a request that met every SLO. "
+    "The interval is that of the throughput."
 )
-_NO_PRICE = "No price is given, so the cost is unknown. Add one to each deployment of the suite, such as price: $2/h."
+_NO_PRICE = "The cost is unknown: no deployment has a price. Add one to each in the suite, such as price: $2/h."
 
 
 def cost_section(rows: Sequence[StageRow]) -> Section | None:
@@ -109,13 +107,13 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
         offered = max((row for row in held if not row.closed_loop), key=_tokens_per_s, default=best)
         if offered.stage != best.stage:
             yield (
-                f"`benchgate capacity` sizes a fleet by {offered.stage} ({offered.level}), the fastest rate of arrivals"
-                f" that is shown to hold: what a token costs there is in the row of {offered.stage}"
+                f"`benchgate capacity` sizes a fleet by {offered.stage} ({offered.level}), the highest rate at which "
+                "the SLO is shown to hold"
             )
     elif any(row.slo is None for row in ours):
-        yield "no one price is the answer, for the suite has no SLO with a target: read each with its level"
+        yield "no single price: the suite has no SLO with a target, so compare level by level"
     elif ours:
-        yield f"no one price is the answer, for the SLO is shown to hold at no level on the {name}: see each level"
+        yield f"no single price: the SLO is not shown to hold at any level on the {name}"
     if len(whole) < len(rows):
         yield _PART_OF_STAGE
     for row in whole:
@@ -124,27 +122,27 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
         if counts and factor is not None and figures is not None and figures.usd_per_million_output:
             usd = figures.usd_per_million_output.value * factor
             who = "baseline" if row.role is Arm.BASELINE else name
-            yield f"as the {who} is used, {use_text(row.deployment)}, that is {display.usd(usd)} per 1M output tokens"
+            yield f"at the actual use of the {who}, {use_text(row.deployment)}: {display.usd(usd)} per 1M output tokens"
     for role in Arm:
         deployment = next((row.deployment for row in rows if row.role is role), None)
         source = None if deployment is None else price_source(deployment)
         if source is not None:
-            yield f"the price of the {name if role is Arm.CANDIDATE else role.value} is that {source}"
+            yield f"price of the {name if role is Arm.CANDIDATE else role.value}: {source}"
 
 
 def _counting_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
     prices = [f"the {name} {_price(best)}", *([f"the baseline {_price(other)}"] if other is not None else [])]
     where = f"{best.stage} ({best.level})" if best.level else best.stage
     yield (
-        f"the level that counts is {where}, which has most output tokens per second of those at which the SLO is shown "
-        f"to hold on the {name}: {', '.join(prices)}"
+        f"at {where}, the level with the highest throughput at which the SLO is shown to hold on the {name}: "
+        f"{', '.join(prices)}"
     )
     if best.deployment.token_prices:
-        yield f"the {name} is paid by the token: what a level costs follows from the lengths of its prompts and answers"
+        yield f"the {name} is paid by the token, so the cost follows from the lengths of prompts and answers"
     elif best.closed_loop:
-        yield f"that is with {best.level} at any time: full use by so many requests at once, and by no more"
+        yield f"this assumes {best.level} at any time"
     else:
-        yield "that is of a rate which was offered, and need not be full use: a fuller deployment costs less a token"
+        yield "at an offered rate the deployment may idle; full use costs less per token"
 
 
 def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[str]:
@@ -156,12 +154,12 @@ def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[st
         return
     held = [row for row in theirs if _holds(row)]
     if not held:
-        yield "what that changes of the bill is not known: the SLO is shown to hold at no level on the baseline"
+        yield "no saving is known: the SLO is not shown to hold at any level on the baseline"
         return
     other = max(held, key=_tokens_per_s)
     for who, row in ((name, best), ("baseline", other)):
         if (why := price_mismatch(row.deployment)) is not None:
-            yield f"what that changes of the bill is not known, for {PRICE_MISMATCH}: the {who} {why}"
+            yield f"no saving is known, for {PRICE_MISMATCH}: the {who} {why}"
             return
     ours, its = (_good(row) for row in (best, other))
     share = None if ours is None or its is None else ratio(ours, its)
@@ -169,10 +167,10 @@ def _saved(best: StageRow, theirs: Sequence[StageRow], name: str) -> Iterator[st
         return
     elsewhere = ""
     if other.stage != best.stage:
-        elsewhere = f"; the baseline's own best level is {other.stage}, at {display.usd(its.value)}"
-    yield f"on the {name} 1M good tokens cost {saving_text(saving(share))}{elsewhere}"
+        elsewhere = f"; the baseline's best level is {other.stage}, {display.usd(its.value)}"
+    yield f"1M good tokens on the {name} cost {saving_text(saving(share))}{elsewhere}"
     if (more := overpaid(other.deployment)) is not None:
-        yield f"the baseline {more}, so that the {name} may seem cheaper beside it"
+        yield f"the baseline {more}, so the {name} may look cheaper than it is"
     yield from _saved_in_use(best.deployment, other.deployment, share)
 
 
@@ -187,9 +185,9 @@ def _saved_in_use(ours: Deployment, theirs: Deployment, share: EstimateWithLimit
     if factor is None or other is None:
         if factor is not other:
             whose = "candidate" if factor is None else "baseline"
-            yield f"as both are used nothing is known of that: no `price_terms` say how the {whose} is"
+            yield f"no saving at actual use is known: the {whose} has no `price_terms`"
     elif not math.isclose(factor, other):
-        yield f"as both are used, 1M good tokens cost {saving_text(saving(share.times(factor / other)))}"
+        yield f"at actual use, 1M good tokens cost {saving_text(saving(share.times(factor / other)))}"
 
 
 def _price(row: StageRow) -> str:
@@ -264,9 +262,9 @@ def saving_text(saving: EstimateWithLimits) -> str:
     """`12.0 % less than the baseline beside it (8.00 % to 16.0 %)`, or that no saving is shown."""
     less, limits = saving.value >= 0, saving.limits
     word = "less" if less else "more"
-    amount = f"{units.show_percent(abs(saving.value))} {word} than the baseline beside it"
+    amount = f"{units.show_percent(abs(saving.value))} {word} than on the baseline"
     if limits is None:
         return f"{amount} (no interval, so not shown)"
     low, high = (limits.lower, limits.upper) if less else (-limits.upper, -limits.lower)
     amount = f"{amount} ({units.show_percent(low)} to {units.show_percent(high)})"
-    return amount if low > 0 else f"{amount}, which is not shown to be {word} at all"
+    return amount if low > 0 else f"{amount}, which includes no change"

@@ -1,4 +1,4 @@
-"""The section on fixed texts: how far the candidate's next-token probabilities lie from the baseline's."""
+"""The section on next-token probabilities: their divergence from the baseline's on fixed texts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,18 @@ from benchgate.report.table import Table, number_columns, of_expected, text_colu
 from benchgate.stats.clusters import cluster_mean
 
 _AT_LEAST = "≥ "
-"""Stands before every figure that a lower bound went into."""
+"""Prefix of figures that include a lower bound."""
 _COLUMNS = (
-    "positions", "mean KLD", "standard error", "99 %", "99.9 %", "largest", "same most probable token", "perplexity",
-    "ln of the ratio",
+    "positions", "mean KLD", "standard error", "p99", "p99.9", "max", "same top token", "perplexity",
+    "ln ratio",
 )  # fmt: skip
-_OWN_BASELINE = (
-    "The candidate is held against the baseline of its own run: what was listed is not kept, so two runs cannot be."
-)
+_OWN_BASELINE = "The candidate is compared with the baseline of its own run: probabilities are not stored."
 _METHODS = {
-    "n_probs": "The server was asked for the next token after every beginning of a text (llama.cpp's `n_probs`).",
+    "n_probs": "The server predicted the next token after every prefix of a text (llama.cpp's `n_probs`).",
     "echo": "The server echoed each text with the log-probabilities of its tokens.",
     "cut": (
-        "Each text was cut off at the positions and completed by one token, so what the arms hold of the text's "
-        "own next token, and with it the perplexity, is not known."
+        "Each text was cut at the positions and completed by one token, so the probability of the text's own next "
+        "token, and with it the perplexity, is unknown."
     ),
 }
 
@@ -39,13 +37,13 @@ def divergence_section(evidence: Evidence, *, stored: bool = False) -> Section |
     seen = evidence.divergence
     if seen is None:
         return None
-    rows, columns = tuple(_rows(seen)), (*text_columns("against the baseline"), *number_columns(*_COLUMNS))
+    rows, columns = tuple(_rows(seen)), (*text_columns("compared with the baseline"), *number_columns(*_COLUMNS))
     table = Table("Next-token probabilities on fixed texts, in nats", columns, rows) if rows else None
     lines = (*([_OWN_BASELINE] if stored else []), *_lines(seen))
     faults = (seen.fault,) if seen.fault else ()
     return Section(
         "divergence",
-        "Fixed texts",
+        "Token probabilities",
         present(Lines(faults, Style.FAULTS), table, notes(*lines)),
         summary=present(table, Lines((*faults, *lines))),
         rank=3,
@@ -59,7 +57,7 @@ def _rows(seen: DivergenceObservation) -> Iterator[tuple[str, ...]]:
     floors = [item for item in seen.items if item.floor_kld is not None and item.floor_same_top1 is not None]
     if floors:
         no_perplexity = (display.NOT_APPLICABLE, display.NOT_APPLICABLE)
-        yield ("the baseline, asked again", *_figures(seen, floors, floor=True), *no_perplexity)
+        yield ("baseline, repeated", *_figures(seen, floors, floor=True), *no_perplexity)
 
 
 def _figures(seen: DivergenceObservation, items: Sequence[DivergenceItem], *, floor: bool = False) -> tuple[str, ...]:
@@ -103,11 +101,11 @@ def _lines(seen: DivergenceObservation) -> Iterator[str]:
         yield _METHODS[seen.way]
     if seen.items and not seen.whole:
         yield (
-            f"Only the {seen.top} most probable tokens of each arm were told, so every KLD here is a lower bound: the "
-            "divergence is at least that. Which token is the most probable, and the perplexity, are exact."
+            f"Each arm reported only its {seen.top} most probable tokens, so every KLD is a lower bound. The most "
+            "probable token and the perplexity are exact."
         )
     elif seen.items:
-        yield f"Each arm told the probabilities of all {seen.top} tokens of its vocabulary, so every KLD here is exact."
+        yield f"Each arm reported all {seen.top} tokens of its vocabulary, so every KLD is exact."
     yield from (f"Not used: {reason}" for reason in seen.passed_over)
 
 

@@ -1,4 +1,4 @@
-"""The section on the last promoted run of the same measurement: its numbers beside this run's."""
+"""The section that compares this run with the last promoted run of the same measurement."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from benchgate.report.table import Column, Table, number_columns
 
 _COLUMNS = (
     Column("check", numeric=False),
-    *number_columns("baseline then", "candidate then", "difference then"),
+    *number_columns("baseline before", "candidate before", "difference before"),
     *number_columns("baseline now", "candidate now", "difference now"),
 )
 _BY_RELEASE, _BY_NAME, _SAME = 1, 2, 3  # degrees of likeness
 _NOTE = (
-    "Two runs are not measured side by side: what each side took may differ by the hour. A difference is always that "
-    "of a candidate to the baseline beside it."
+    "Differences compare a candidate with the baseline of its own run. Values of two runs also differ by their time."
 )
 
 
@@ -28,19 +27,19 @@ def history_section(evidence: Evidence, verdict: Verdict) -> Section | None:
     if len(evidence.run.arms) < len(Arm) or len(arms_of(evidence)) < len(Arm):
         return None
     if not evidence.history:
-        return _section("No earlier run of this measurement was promoted: there is no last time to compare with", ())
+        return _section("No earlier run of this measurement was promoted", ())
     last = evidence.history[-1]
-    line = f"The last promoted run of the same measurement was {_line(last, evidence)}"
+    line = f"Last promoted run of the same measurement: {_line(last, evidence)}"
     both = [(check, last.checks[check.id]) for check in verdict.checks if check.id in last.checks]
     rows = tuple(_row(check, past) for check, past in both if (check.unit, check.scale) == (past.unit, past.scale))
-    return _section(line if rows else f"{line}. None of its numbers is of a check made here", rows)
+    return _section(line if rows else f"{line}. It has no check in common with this run", rows)
 
 
 def _section(line: str, rows: tuple[tuple[str, ...], ...]) -> Section:
     text = Lines((f"{line}.",), Style.TEXT)
-    table = Table("Then and now", _COLUMNS, rows) if rows else None
+    table = Table("Last promoted run and this run", _COLUMNS, rows) if rows else None
     parts = present(text, table, notes(_NOTE) if rows else None)
-    return Section("history", "Since last time", parts, summary=present(text, table), rank=3)
+    return Section("history", "Change since the last promotion", parts, summary=present(text, table), rank=3)
 
 
 def _row(check: CheckResult, past: PastCheck) -> tuple[str, ...]:
@@ -72,7 +71,7 @@ def _since(last: PastRun, baseline: PastArm) -> str:
     as_candidate = likeness[0] >= likeness[1]
     if max(likeness) == _BY_RELEASE:
         arm = f"its {'candidate' if as_candidate else 'baseline'}"
-        return f"{arm} runs the same model and engine as this run's baseline, as far as is told"
+        return f"{arm} reports the same model and engine as this run's baseline"
     elsewhere = ", by its name, at another address" if max(likeness) == _BY_NAME else ""
     relation = "its candidate is this run's baseline" if as_candidate else "it had the same baseline as this run"
     return f"{relation}{elsewhere}"

@@ -17,29 +17,25 @@ from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.report import charts, display
 from benchgate.report.charts import Figure, Spec
-from benchgate.report.section import Charts, Fold, Section, notes, present
+from benchgate.report.section import Charts, Section, notes
 from benchgate.report.sections.stages import Executions, StageRow
 from benchgate.report.table import Column, ShareBar, Table, group_starts, number_columns, text_columns
 from benchgate.stats.quantiles import Ecdf, ecdf
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 """Quantiles in the table below a curve; the last one is the slowest."""
-_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "Gap between chunks"}
+_NAMES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL"}
 _REASONS = {FAILED: "failed", "ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
-_MAX_STAGES = 8
 _TOP = 104.0  # per cent, and a little room above
 _TICKS = (0, 25, 50, 75, 95)
 _MAX_SPAN = 1e4  # from the left edge to the right one; quicker values stand at the left edge
 _FAR = 3.0  # an SLO so many times the slowest value lies right of the plot
 _SMALL = 22  # size of a mark at a quantile
 _ROOM = 1.06
-_ECDF_NOTE = (
-    "Every curve is of the requests of all blocks together. What failed is counted and never comes, so a curve ends at "
-    "the share that was answered. At 95 the axis has a line: where a curve crosses it is its p95."
-)
+_ECDF_NOTE = "Requests of all blocks together. Failed requests count as never answered, so a curve may end below 100 %."
 _SLO_NOTE = (
-    "The bar is the share that met every bound, its upright mark the target. A request that failed met none; an "
-    "answered one may be past several bounds, so the parts can add up to more than what was missed."
+    "Bar: share that met every bound; mark: target. A failed request meets no bound; a request may miss several "
+    "bounds, so the columns can add up to more than the misses."
 )
 
 
@@ -69,23 +65,31 @@ class Distribution:
 
 
 def latency_section(rows: Sequence[StageRow], executions: Executions, verdict: Verdict) -> Section | None:
-    """Return the distributions, the stage with the worst required check open and the others folded."""
+    """Return the curves of the stage with the worst required check, and the quantiles of all stages."""
     stages = _by_weight(list(dict.fromkeys(stage for stage, _ in executions)), verdict)
-    drawn = [distributions([row for row in rows if row.stage == stage], executions) for stage in stages[:_MAX_STAGES]]
-    found = [one for one in drawn if one]
-    if not found:
+    found = [distributions([row for row in rows if row.stage == stage], executions) for stage in stages]
+    every = [one for group in found for one in group]
+    if not every:
         return None
-    figures = distribution_figures([one for group in found for one in group])
-    first, rest, left = figures[: len(found[0])], figures[len(found[0]) :], stages[_MAX_STAGES:]
-    parts = present(
-        Charts(first),
-        notes(_ECDF_NOTE),
-        Fold(f"The other stages ({len(rest)} charts)", (Charts(rest),)) if rest else None,
-        notes(f"Not drawn, because no required check looks there or others come first: {', '.join(left)}.")
-        if left
-        else None,
-    )
-    return Section("distributions", "Latency distributions", parts, link="Latency")
+    checked = {check.metric for check in verdict.checks if check.stage == every[0].stage}
+    drawn = [one for one in every if one.stage == every[0].stage and (one.metric != "itl" or "itl" in checked)]
+    parts = (Charts(distribution_figures(drawn or every[:1])), notes(_ECDF_NOTE), _quantiles(every))
+    return Section("distributions", "Latency distributions", parts, link="Distributions")
+
+
+def _quantiles(found: Sequence[Distribution]) -> Table:
+    """Return the quantiles of every latency, stage by stage."""
+    titles = ("n", "failed", *(f"p{share * 100:g}" if share < 1 else "max" for share in SHARES))
+    rows = [(one.stage, one.name, side) for one in found for side in one.sides]
+    cells = tuple((stage, side.role.value, name, *_quantile_cells(side)) for stage, name, side in rows)
+    columns = (*text_columns("stage", "arm", "latency"), *number_columns(*titles))
+    starts = group_starts([(stage, name) for stage, name, _ in rows])
+    return Table("Quantiles over the requests of all blocks", columns, cells, starts)
+
+
+def _quantile_cells(side: ArmCurve) -> tuple[str, ...]:
+    counts = display.count(side.curve.n), display.count(side.curve.never)
+    return (*counts, *(display.duration(value) for value in side.quantiles))
 
 
 def _by_weight(stages: Sequence[str], verdict: Verdict) -> list[str]:
@@ -132,28 +136,23 @@ def _figure(one: Distribution, anchor: str) -> Figure:
     smallest, largest, slo_s = _span(one)
     unit, scale = ("s", 1.0) if largest >= 10 else ("ms", 1e3)
     x = charts.log_x(f"{one.name}, {unit}", smallest * scale, largest * scale)
-    caption = f"{one.name} at {one.stage}: the share of {one.counted} that took at most so long."
-    never = [f"{side.curve.never:,} of the {side.role.value}" for side in one.sides if side.curve.never]
+    caption = f"Share of {one.counted} that took at most this long."
+    never = [f"{side.role.value} {side.curve.never:,}" for side in one.sides if side.curve.never]
     if never:  # a curve that ends low could be taken for one that was cut off
-        caption += f" {' and '.join(never)} failed and never come, so that curve ends below 100 %."
+        caption += f" Failed, so that the curve ends below 100 %: {', '.join(never)}."
     layers: list[Spec] = []
     if one.slo_s is not None:
         shown = units.as_written(display.duration(one.slo_s))
-        right = f"The SLO of {shown} lies right of the plot."
-        caption += f" {right}" if slo_s is None else f" The upright rule is the SLO of {shown}."
+        caption += f" SLO {shown}, right of the plot." if slo_s is None else f" Vertical line: SLO {shown}."
     if slo_s is not None:
         layers += charts.rule_up("SLO", round(slo_s * scale, 6), x)
     for side in one.sides:
         layers += [_curve(side, x, smallest, largest, scale), _quantile_marks(side, x, smallest, scale)]
     ends = [charts.arm_name(side.role, charts.pixels(side.curve.arrived * 100, _TOP)) for side in one.sides]
     spec = charts.plot([*layers, *charts.names_beside(ends)], "share, %", _TOP, ticks=_TICKS)
-    half, most = SHARES.index(0.5), SHARES.index(0.95)
-    words = " ".join(
-        f"{side.role.value}: half within {display.duration(side.quantiles[half])}, "
-        f"95 % within {display.duration(side.quantiles[most])}."
-        for side in one.sides
-    )
-    return Figure(anchor, caption, spec, f"{caption} {words}", _numbers(one))
+    most = SHARES.index(0.95)
+    p95 = ", ".join(f"{side.role.value} {display.duration(side.quantiles[most])}" for side in one.sides)
+    return Figure(anchor, f"{one.name} p95 at {one.stage}: {p95}", caption, spec, "", _numbers(one))
 
 
 def _span(one: Distribution) -> tuple[float, float, float | None]:
@@ -186,7 +185,7 @@ def _quantile_marks(side: ArmCurve, x: Spec, smallest: float, scale: float) -> S
         {
             "x": charts.rounded(max(value, smallest) * scale),
             "y": share * 100,
-            "title": f"{side.role.value}: {f'{share * 100:g} % within' if share < 1 else 'slowest'} "
+            "title": f"{side.role.value}: {f'{share * 100:g} % within' if share < 1 else 'max'} "
             f"{display.duration(value)}",
         }
         for share, value in zip(SHARES, side.quantiles, strict=True)
@@ -196,14 +195,12 @@ def _quantile_marks(side: ArmCurve, x: Spec, smallest: float, scale: float) -> S
 
 
 def _numbers(one: Distribution) -> Table:
-    titles = (one.counted, "failed", *(f"p{share * 100:g}" if share < 1 else "slowest" for share in SHARES))
+    titles = (one.counted, "failed", *(f"p{share * 100:g}" if share < 1 else "max" for share in SHARES))
     rows = [
         (
             one.stage,
             side.role.value,
-            display.count(side.curve.n),
-            display.count(side.curve.never),
-            *(display.duration(value) for value in side.quantiles),
+            *_quantile_cells(side),
         )
         for side in one.sides
     ]
@@ -233,7 +230,7 @@ def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: st
         ),
     )
     table = Table(
-        "Requests that met every bound, and what the others missed",
+        "Requests that met every bound, and bounds missed",
         columns,
         tuple(_attained(row, met, names) for row, _, _, met in found),
         group_starts([row.stage for row, *_ in found]),

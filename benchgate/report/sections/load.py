@@ -24,65 +24,109 @@ from benchgate.suite.load import Load
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import SloSpec
 
-TWO_NUMBERS = (
-    "A check takes each block's own number instead, without the blocks that do not count, and the geometric mean of "
-    "these: that is why the same name can have two numbers"
-)
+TWO_NUMBERS = "Checks use the geometric mean over the valid blocks instead, so the same metric can have two values"
 IN_FLIGHT = "requests in flight"
 _ROOM_ABOVE = 1.15
 _ROOM_BESIDE = 1.15  # factor beyond the first and the last level
 _MAX_TICKS = 6
+_MIN_DRAWN = 3  # stages of a chart; fewer are read faster in the table
 _FAR = 3.0  # a bound so many times the largest value would press the curves flat
 _APART_PX = 5
 _LONG_MS = 10_000.0
 _SPEED_TITLES = ("output tok/s", "req/s", "TTFT p50", "TTFT p95", "TPOT p50", "E2E p50", "goodput")
 _END_REASONS = {
-    "decided": "what had to be was settled by then",
-    "invalid": "what was not settled by then is INVALID, and more blocks did not cure that",
-    "time": "the next look would have passed the suite's limit of time",
-    "cost": "the next look would have passed the suite's limit of cost",
-    "last": "there is no look after that",
+    "decided": "every required check was decided",
+    "invalid": "the undecided checks are INVALID, which more blocks do not change",
+    "time": "the next interim analysis would exceed the suite's time limit",
+    "cost": "the next interim analysis would exceed the suite's cost limit",
+    "last": "no interim analysis was left",
 }
 
 
-def load_section(rows: Sequence[StageRow], sides: Sides, suite: Suite, *, paired: bool) -> Section | None:
+def load_section(rows: Sequence[StageRow], suite: Suite, *, paired: bool) -> Section | None:
     """Return the section; None when no load was measured. `paired`: checks compare blocks of this run."""
     if not rows:
         return None
     sweeps = knee_sweeps(suite, {(row.stage, row.role): row.summary for row in rows})
     found = {arm: sweep.knee for arm, sweep in sweeps.items() if sweep is not None}
-    figures = load_figures(rows, {arm: knee.level for arm, knee in found.items() if not isinstance(knee, NoKnee)})
+    drawn = {stage for axis in axes(rows) if len(axis.stages) >= _MIN_DRAWN for stage in axis.stages}
+    bends = {arm: knee.level for arm, knee in found.items() if not isinstance(knee, NoKnee)}
+    figures = load_figures([row for row in rows if row.stage in drawn], bends)
     knees = tuple(f"{arm.value}: {knee_line(sweep)}" for arm, sweep in sweeps.items())
-    speed, order, slo = _speed(rows), _order(sides), slo_sentence(suite)
+    speed, slo = _speed(rows), slo_sentence(suite)
     two_numbers = [TWO_NUMBERS] if paired else []
-    sentences = ["Quantiles are over the requests of all blocks, rates are means over blocks", *two_numbers]
-    brief = [f"Quantiles are over the requests of all blocks. {one}" for one in two_numbers]
+    sentences = ["Quantiles pool the requests of all blocks; rates are means over blocks", *two_numbers]
+    brief = [f"Quantiles pool the requests of all blocks. {one}" for one in two_numbers]
     return Section(
         "load",
-        "Load",
+        "Latency and throughput",
         present(
-            *_chart_parts(figures),
             speed,
             notes(". ".join([*sentences, *([slo] if slo else [])]) + "."),
+            *_chart_parts(figures),
+            _intervals([row for row in rows if row.stage not in drawn]),
             notes(*(f"{line}." for line in knees)),
             _requests(rows),
-            notes(f"Order of the blocks, B for baseline and C for candidate: {order}" if order else ""),
         ),
         summary=present(speed, Lines((*brief, *knees))),
         rank=6,
     )
 
 
+def client_section(rows: Sequence[StageRow], sides: Sides) -> Section | None:
+    """Return what the load generator itself cost, and the order in which it measured the arms."""
+    if not rows:
+        return None
+    columns = number_columns("CPU, worst block", "send lag p99", "read delay p99, worst block")
+    cells = [
+        unmeasured(len(columns))
+        if row.summary is None
+        else (
+            display.percent(row.summary.client_cpu_share),
+            display.duration(row.summary.send_lag_p99_s),
+            display.duration(row.summary.read_delay_p99_s),
+        )
+        for row in rows
+    ]
+    order = _order(sides)
+    return Section(
+        "client",
+        "Load generator",
+        present(
+            stage_table("CPU use and delays of the load generator", columns, rows, cells),
+            notes(f"Order of the blocks, B for baseline and C for candidate: {order}" if order else ""),
+        ),
+    )
+
+
+def _intervals(rows: Sequence[StageRow]) -> Part | None:
+    """Return the numbers of stages that have no chart with their 95 % intervals."""
+    curves = list(_curves(rows))
+    cells = []
+    for row in rows:
+        found = [(curve, curve.estimate(row.figures) if row.figures else None) for curve in curves]
+        cells.append(
+            tuple(
+                display.NOT_APPLICABLE
+                if one is None
+                else curve.shown(one.value)
+                + (f" ({display.limits(one.limits, curve.shown)})" if one.limits is not None else "")
+                for curve, one in found
+            )
+        )
+    table = stage_table("Values with their 95 % intervals", number_columns(*(c.name for c in curves)), rows, cells)
+    return Fold("95 % intervals", (table,)) if rows else None
+
+
 def _chart_parts(figures: Sequence[tuple[Figure, ...]]) -> Iterator[Part]:
     if figures:
         yield Charts(figures[0])
         yield notes(
-            "A band, or the upright line of a point, is the 95 % interval of that number by itself: two that overlap "
-            "can still differ, because the checks compare pairs of blocks."
+            "Bands are 95 % intervals of each arm alone. Checks compare pairs of blocks, which is more precise."
         )
         more = tuple(figure for sweep in figures[1:] for figure in sweep)
         if more:
-            yield Fold(f"Stages of another kind ({len(more)} charts)", (Charts(more),))
+            yield Fold(f"Other load modes ({len(more)} charts)", (Charts(more),))
 
 
 def _speed(rows: Sequence[StageRow]) -> Table:
@@ -106,16 +150,15 @@ def _requests(rows: Sequence[StageRow]) -> Table:
     columns = (
         *(*number_columns("blocks", "scheduled", "succeeded"), *text_columns("failed by class")),
         *(*number_columns("input tokens", "output tokens"), *text_columns("counted by")),
-        *number_columns("client CPU, worst block", "client send lag p99", "client read delay p99, worst block"),
     )
     cells = [_request_cells(row.summary) if row.summary else unmeasured(len(columns)) for row in rows]
-    return stage_table("Requests, tokens and the client itself", columns, rows, cells)
+    return stage_table("Requests and tokens", columns, rows, cells)
 
 
 def _request_cells(s: StageSummary) -> tuple[str, ...]:
     scheduled = display.count(s.scheduled)
     scheduled += f", and {display.count(s.ramp)} of the ramp" if s.ramp else ""
-    scheduled += f", and {display.count(s.left)} broken off on purpose" if s.left else ""
+    scheduled += f", and {display.count(s.left)} cancelled on purpose" if s.left else ""
     return (
         display.count(s.blocks),
         scheduled,
@@ -126,9 +169,6 @@ def _request_cells(s: StageSummary) -> tuple[str, ...]:
         display.count(s.output_tokens)
         + (f", {display.percent(s.reasoning_ratio)} reasoning" if s.reasoning_ratio else ""),
         next(iter(s.token_sources), display.NOT_APPLICABLE) if len(s.token_sources) <= 1 else _counts(s.token_sources),
-        display.percent(s.client_cpu_share),
-        display.duration(s.send_lag_p99_s),
-        display.duration(s.read_delay_p99_s),
     )
 
 
@@ -179,12 +219,12 @@ def load_end_lines(evidence: Evidence, verdict: Verdict) -> tuple[str, ...]:
     return (_load_end(evidence.ended, () if replaced else verdict.checks),)
 
 
-def blocks_asked(load: Load) -> str:
-    """Return `20`, or `at most 20 (looked at after 5, 10 and 20)`."""
+def planned_blocks(load: Load) -> str:
+    """Return `20`, or `at most 20 (interim analyses after 5, 10 and 20)`."""
     if not load.looks:
         return str(load.blocks)
     *first, last = load.looks
-    return f"at most {load.blocks} (looked at after {', '.join(map(str, first))} and {last})"
+    return f"at most {load.blocks} (interim analyses after {', '.join(map(str, first))} and {last})"
 
 
 def _load_end(ended: LoadEnd, checks: Sequence[CheckResult]) -> str:
@@ -318,7 +358,6 @@ class Curve:
     """A number of every stage. `bounds` are its SLOs or targets by stage, `scale` turns it into the drawn unit."""
 
     anchor: str
-    title: str
     name: str
     unit: str
     better: str
@@ -351,7 +390,6 @@ def _curves(rows: Sequence[StageRow]) -> Iterator[Curve]:
             yield _latency_curve(rows, latency, statistic, own)
     yield Curve(
         anchor="figure-throughput",
-        title="Output tokens per second",
         name="Output tokens per second",
         unit="tok/s",
         better="Higher is better",
@@ -363,8 +401,7 @@ def _curves(rows: Sequence[StageRow]) -> Iterator[Curve]:
     if slos:
         yield Curve(
             anchor="figure-goodput",
-            title="Goodput",
-            name="Goodput, the share of scheduled requests that met every SLO,",
+            name="Goodput",
             unit="goodput, %",
             better="Higher is better",
             scale=100.0,
@@ -385,7 +422,6 @@ def _latency_curve(rows: Sequence[StageRow], latency: str, statistic: str, bound
     unit, scale = ("s", 1.0) if longest_ms >= _LONG_MS else ("ms", 1e3)
     return Curve(
         anchor=f"figure-{latency}-{statistic}",
-        title=name,
         name=name,
         unit=f"{name}, {unit}",
         better="Lower is better",
@@ -408,7 +444,7 @@ def _figure(curve: Curve, rows: Sequence[StageRow], knees: Mapping[Arm, float], 
     bound_words, bounds, names = _bounds(curve, axis, top)
     beyond = [f"{row.stage} {row.role.value}" for row, one in measured if not math.isfinite(one.value)]
     against = f"against {axis.title}" if axis.levels else "stage by stage"
-    caption = f"{curve.name} {against}. {curve.better}.{bound_words}"
+    caption = f"{curve.better}.{bound_words}"
     if beyond:
         caption += f" Not drawn, because too many requests failed: {', '.join(beyond)}."
     upright: list[Spec] = []
@@ -417,13 +453,16 @@ def _figure(curve: Curve, rows: Sequence[StageRow], knees: Mapping[Arm, float], 
             line = {"color": charts.COLOURS[arm], "strokeWidth": 1.5, "strokeDash": charts.DASHES[arm]}
             upright += charts.rule_up("knee", knees[arm], axis.encoding(), line)
     if upright:
-        caption += " An upright line is the knee of a side: beyond it the server does no more at once."
+        caption += " Vertical line: knee."
     curves = charts.series(points, axis.encoding(), top, apart_px=0 if axis.levels else _APART_PX)
     labels = charts.names_beside([*names, *charts.arm_names(points, top)])
     spec = charts.plot([*bounds, *upright, *curves, *labels], curve.unit, top)
     cells = [_cells(row, one, curve) for row, one in measured]
-    numbers = charts.numbers_table(f"{curve.title} {against}", ("value", "95 % interval"), cells)
-    return Figure(curve.anchor, caption, spec, f"{caption} {_ends(measured, curve)}", numbers)
+    numbers = charts.numbers_table(f"{curve.name} {against}", ("value", "95 % interval"), cells)
+    last = [(row, one) for row, one in measured if row.stage == measured[-1][0].stage]
+    finding = ", ".join(f"{row.role.value} {curve.shown(one.value)}" for row, one in last)
+    title = f"{curve.name} at {measured[-1][0].stage}: {finding}"
+    return Figure(curve.anchor, title, caption, spec, _ends(measured, curve), numbers)
 
 
 def _point(row: StageRow, estimate: Estimate, curve: Curve, axis: Axis) -> Point:
@@ -468,12 +507,12 @@ def _bounds(curve: Curve, axis: Axis, top: float) -> tuple[str, list[Spec], list
         values = [{"x": axis.place(stage), "y": round(bound, 6)} for stage, bound in inside.items()]
         mark: Spec = {"type": "tick", "orient": "horizontal", "size": 34, "thickness": 2, "color": charts.PAGE_COLOUR}
         drawn = charts.layer(mark, values, x=axis.encoding(), y=charts.y_field(top))
-        return f" The short line of a stage is its own {curve.bound_name}.", [drawn], []
+        return f" Short lines: {curve.bound_name} of each stage.", [drawn], []
     bound, shown = next(iter(bounds.values())), units.as_written(curve.shown(next(iter(curve.bounds.values()))))
     if not inside:
-        return f" The {curve.bound_name} of {shown} lies above the plot.", [], []
+        return f" {curve.bound_name[0].upper()}{curve.bound_name[1:]} {shown}, above the plot.", [], []
     name = Name(curve.bound_name, charts.pixels(bound, top), charts.PAGE_COLOUR)
-    return f" The rule is the {curve.bound_name} of {shown}.", [charts.rule_across(round(bound, 6), top)], [name]
+    return f" Dotted: {curve.bound_name} {shown}.", [charts.rule_across(round(bound, 6), top)], [name]
 
 
 def _ends(measured: Sequence[tuple[StageRow, Estimate]], curve: Curve) -> str:

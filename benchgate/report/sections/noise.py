@@ -19,12 +19,12 @@ _ALPHA = 0.05
 
 
 _NOTE = (
-    "How much the baseline differs from itself, measured by `benchgate calibrate`: standard deviations of logarithms "
-    "(of shares, of points), with their limits."
+    "Measured by `benchgate calibrate`: standard deviations of the baseline against itself, of logarithms (of points "
+    "for shares), with their intervals."
 )
 _COLUMNS = (
-    *text_columns("number", "stage"),
-    *number_columns("from run to run", "between the arms of a pair", "pairs"),
+    *text_columns("metric", "stage"),
+    *number_columns("between runs", "between paired arms", "pairs"),
 )
 
 
@@ -36,7 +36,7 @@ def noise_section(evidence: Evidence, verdict: Verdict) -> Section | None:
     checked = {(check.metric, check.statistic, check.stage) for check in verdict.checks}
     spreads = [one for one in profile.spreads if (one.metric, one.statistic, one.stage) in checked]
     rows = tuple(_row(one) for one in spreads)
-    table = Table("How much each number of a block varies by itself", _COLUMNS, rows) if spreads else None
+    table = Table("Noise of each metric", _COLUMNS, rows) if spreads else None
     lines = Lines((*_head(profile, run.finished_at or run.started_at), *_found(profile)))
     return Section("noise", "Noise", present(notes(_NOTE), table, lines), summary=present(table, lines), rank=8)
 
@@ -80,7 +80,7 @@ def _disagreement(one: SelfDisagreement) -> str:
     what = "shadow prompts" if one.kind == "shadow" else f"items of {one.name}"
     between = f"{units.show_percent(limits.lower)} to {units.show_percent(limits.upper)}"
     share = f"{display.percent(one.share)} ({between})"
-    return f"asked twice, {one.differing:,} of {one.n:,} {what} came out otherwise: {share}"
+    return f"repeated, {one.differing:,} of {one.n:,} {what} differed: {share}"
 
 
 def _false_blocks(found: FalseBlocks, pairs: int) -> str:

@@ -18,13 +18,13 @@ from benchgate.report.table import Column, Table
 from benchgate.suite.schema import Suite
 
 _MAX_DRAWN = 12
-_OPEN = 4
+_OPEN = 2
 _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 _ROOM = 0.12  # of the span, above and below
 _FAR = 4.0  # a margin so many times the largest change would press the points flat
 _NOTE = (
-    "Each block asks both sides the same at the same pace, one after the other. A point is the candidate against the "
-    "baseline in one block; the checks rest on the mean of these points and its interval, the band."
+    "In each block both arms get the same requests, one arm right after the other. A check uses the mean of the blocks "
+    "(line) and its confidence interval (band)."
 )
 
 
@@ -73,15 +73,12 @@ def paired_section(evidence: Evidence, verdict: Verdict, suite: Suite) -> Sectio
     parts = present(
         Charts(figures[:_OPEN]),
         notes(_NOTE),
-        Fold(f"The other checks ({len(rest)} charts)", (Charts(rest),)) if rest else None,
-        notes(
-            f"{left} more {'check is' if left == 1 else 'checks are'} not drawn; their numbers stand in the table of "
-            "checks."
-        )
+        Fold(f"{len(rest)} more checks", (Charts(rest),)) if rest else None,
+        notes(f"{left} more {'check is' if left == 1 else 'checks are'} not drawn; see the table of checks.")
         if left
         else None,
     )
-    return Section("blocks", "Block by block", parts, link="Blocks")
+    return Section("blocks", "Differences by block", parts, link="Blocks")
 
 
 def paired_checks(evidence: Evidence, verdict: Verdict, suite: Suite) -> list[PairedCheck]:
@@ -140,23 +137,22 @@ def _figure(check: PairedCheck, anchor: str) -> Figure:
     layers = [*_mean_and_band(check, bottom, top), charts.rule_across(0.0, top, bottom, dashed=False)]
     layers += [charts.rule_across(_rounded(margin), top, bottom) for margin in margins]
     layers += [_points(check, bottom, top), *charts.names_beside(names)]
-    caption = _caption(check) + ("" if margins else " The margin lies outside the plot.")
+    limits = f" ({check.shown(check.lower)} to {check.shown(check.upper)})" if check.lower is not None else ""
+    allowed = units.as_written(check.shown(check.allowed))
+    title = f"{check.title}: {check.shown(check.mean)}{limits}, margin {allowed}"
+    worse = "Either way is a change." if check.both else f"{'Higher' if check.worse_is_up else 'Lower'} is worse."
+    caption = f"Change in each {check.point}. {worse}"
+    if check.group_size > 1:
+        caption = f"Change in each group of at least {check.group_size} blocks. {worse}"
+    if not margins:
+        caption += " The margin lies outside the plot."
     missing = [str(number) for number, y in zip(check.numbers, check.changes, strict=True) if y is None]
     if missing:
         caption += f" Not drawn, because the candidate's requests failed: {', '.join(missing)}."
     if check.excluded:
         blocks = ", ".join(str(number) for number, _ in check.excluded)
-        caption += f" Blocks that the check does without: {blocks}; why stands with the numbers."
-    return Figure(anchor, caption, charts.plot(layers, check.unit, top, bottom=bottom), caption, _numbers(check))
-
-
-def _caption(check: PairedCheck) -> str:
-    groups = "block" if check.group_size == 1 else f"group of at least {check.group_size} blocks"
-    limits = f" ({check.shown(check.lower)} to {check.shown(check.upper)})" if check.lower is not None else ""
-    mean = f"Mean {check.shown(check.mean)}{limits}, margin {units.as_written(check.shown(check.allowed))}."
-    worse = f"{'Higher' if check.worse_is_up else 'Lower'} is worse."
-    worse = "Either way is a change." if check.both else worse
-    return f"{check.title}: the change in each {groups}. {mean} {worse}"
+        caption += f" Excluded: block{'s' if len(check.excluded) > 1 else ''} {blocks} (reasons in the numbers)."
+    return Figure(anchor, title, caption, charts.plot(layers, check.unit, top, bottom=bottom), "", _numbers(check))
 
 
 def _points(check: PairedCheck, bottom: float, top: float) -> Spec:

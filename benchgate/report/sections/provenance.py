@@ -15,14 +15,14 @@ from benchgate.model.verdict import Verdict
 from benchgate.report import display
 from benchgate.report.comparability import Side, Sides
 from benchgate.report.document import OTHER_POLICY, OWN, Terms
-from benchgate.report.sections.load import blocks_asked, load_end_lines
+from benchgate.report.sections.load import load_end_lines, planned_blocks
 from benchgate.report.sections.stages import Executions, StageRow
 from benchgate.suite.load import Load
 from benchgate.suite.quality import Compare, Shadow
 from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
 from benchgate.suite.workload import Workload, shown_length
 
-_DELAY_SOURCES = {"kernel": "the kernel, of every answer", "canary": "a canary in the client's own event loop"}
+_DELAY_SOURCES = {"kernel": "kernel timestamps of every answer", "canary": "a canary task in the client's event loop"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ def provenance(
     groups = [FactGroup("This run", tuple(_run_facts(run)))]
     if against is not None:
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
-    groups.append(FactGroup("What was asked", tuple(_suite_facts(terms.suite(run), evidence, verdict))))
+    groups.append(FactGroup("Workload and policy", tuple(_suite_facts(terms.suite(run), evidence, verdict))))
     groups.append(
-        FactGroup("Where it was imported" if run.imported else "Where it ran", tuple(flatten_json(run.environment)))
+        FactGroup("Machine of the import" if run.imported else "Machine", tuple(flatten_json(run.environment)))
     )
-    groups.append(FactGroup("The load generator", tuple(_client_facts(sides))))
+    groups.append(FactGroup("Load generator", tuple(_client_facts(sides))))
     groups += [
         FactGroup("Deployment" if sides.alone else side.role.value.capitalize(), tuple(_deployment_facts(side)))
         for side in sides
@@ -99,14 +99,14 @@ def _more_commands(run: Run, verdict: Verdict, against: Run | None) -> Iterator[
     """Yield commands for this page, the steps of its first check, and the measurement unless it was imported."""
     held = f" --against {shlex.quote(against.id)}" if against is not None else ""
     waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
-    yield Command("This page again", f"benchgate report {shlex.quote(run.id)}{held}{waivers} --out report.html")
+    yield Command("Write this page", f"benchgate report {shlex.quote(run.id)}{held}{waivers} --out report.html")
     checks = (*verdict.failing(), *verdict.checks)
     if checks:
         step = f"{_judging_command(run, against)}{waivers} --explain {shlex.quote(checks[0].id)}"
-        yield Command("The arithmetic of a check, step by step", step)
+        yield Command("Show the arithmetic of a check", step)
     if not run.imported:
-        suite = "The same measurement, with the suite file whose SHA-256 stands below"
-        yield Command(f"{suite}, by benchgate {run.tool_version}", "benchgate run SUITE")
+        suite = "Repeat the measurement with the suite file of the SHA-256 below"
+        yield Command(f"{suite} and benchgate {run.tool_version}", "benchgate run SUITE")
 
 
 def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
@@ -130,9 +130,9 @@ def _suite_facts(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator
         yield from workload_facts(suite.load)
         stages = (f"{stage.name}: {stage.requests:,} requests per block and arm" for stage in suite.load.sweep)
         yield "sweep", "; ".join(stages)
-        together = "both arms in each, same prompts and schedule, order alternating"
+        together = "both arms in each with the same prompts and schedule, in alternating order"
         alone = len(measured_arms(suite)) == 1
-        yield "blocks", f"{blocks_asked(suite.load)}, {'of the one deployment' if alone else together}"
+        yield "blocks", f"{planned_blocks(suite.load)}, {'of the one deployment' if alone else together}"
         yield from (("load", line) for line in load_end_lines(evidence, verdict))
         if suite.load.warmup == "auto":
             least = "at least 8 requests, and 2 for each slot, per stage and arm"
@@ -144,10 +144,10 @@ def _suite_facts(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator
         yield "tasks", f"{', '.join(entry.task for entry in suite.quality.tasks)} ({limit} of each)"
     if suite.divergence is not None:
         places = f"{suite.divergence.positions:,} positions in the second halves of their pieces"
-        yield "fixed texts", f"{suite.divergence.texts}: {places}; texts not kept, only their digests"
+        yield "fixed texts", f"{suite.divergence.texts}: {places}; digests stored"
     if suite.shadow is not None:
-        texts = "kept" if suite.shadow.store_text else "not kept, only their digests"
-        yield "shadow", f"{suite.shadow.prompts}: {_shadow_text(suite.shadow)}; texts {texts}"
+        texts = "texts" if suite.shadow.store_text else "digests"
+        yield "shadow", f"{suite.shadow.prompts}: {_shadow_text(suite.shadow)}; {texts} stored"
         yield from _helper_models(suite.shadow)
     if not evidence.run.imported:
         yield "time limits", _time_limits(suite)
@@ -172,14 +172,14 @@ def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
         return
     yield "processes", _range(sorted({use.workers for use in used}))
     sources = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "not measured") for use in used})
-    yield "source of read delays", ", ".join(sources)
+    yield "read delays measured by", ", ".join(sources)
     starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
     if starts:
-        yield "start", f"the workers of a cluster may have begun up to {display.duration(max(starts))} apart"
+        yield "start skew", f"workers of the cluster started up to {display.duration(max(starts))} apart"
     again = {side.role: sum(int((o.requests.reconnects > 0).sum()) for o in side.load) for side in sides}
     if any(again.values()):
         counts = ", ".join(f"{role.value} {count:,}" for role, count in again.items())
-        yield "requests sent again", f"{counts}: their kept-alive connection had been closed by the server"
+        yield "resent requests", f"{counts} (the server had closed the kept-alive connection)"
 
 
 def _range(counts: list[int]) -> str:
@@ -196,49 +196,46 @@ def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
     for name, text in flatten_json(deployment.settings):
         yield f"declared: {name}", text
     for name, text in flatten_json(deployment.facts):
-        yield f"server says: {name}", text
+        yield f"reported: {name}", text
 
 
 def _limits(
     evidence: Evidence, rows: Sequence[StageRow], verdict: Verdict, against: Run | None, terms: Terms
 ) -> Iterator[str]:
-    yield "It speaks of the workload, the tasks and the machine named here, and of nothing else."
+    yield "The results hold for the workload, tasks and machine named here."
     yield f"{display.limits_sentence(verdict)}."
-    yield "A true regression near half of its margin can be decided either way when little was measured."
-    yield "A gain in one check never pays for a loss in another, and nothing here is a score."
+    yield "With little data, a true regression near half of its margin can be decided either way."
+    yield "Checks are decided one by one: a gain in one never offsets a loss in another."
     if doubt := terms.reference_doubt():
         yield f"{doubt[0].upper()}{doubt[1:]}."
     if terms.policy_replaced(evidence.run, verdict):
         yield f"{OTHER_POLICY[0].upper()}{OTHER_POLICY[1:]}."
     if verdict.as_of is not None:
-        day = f"Waivers were looked at as of {verdict.as_of} (UTC)"
-        yield f"{day}: on another day the same evidence may not be let through."
+        yield f"Waivers were evaluated as of {verdict.as_of} (UTC); another day may give another verdict."
     if len(arms_of_stored(evidence.run.suite)) == 1:
-        yield "One deployment was measured, once: nothing is compared with anything but itself."
+        yield "One deployment was measured, once, and compared with nothing."
     if not rows:
-        yield "No load was measured: it says nothing of speed, failures or cost."
+        yield "No load was measured: speed, failures and cost are unknown."
     elif any(row.summary and set(row.summary.token_sources) - {TokenSource.USAGE.value} for row in rows):
-        yield "Some answers came without a token count; their chunks were counted, which are not tokens."
+        yield "Some answers had no token count; their chunks were counted instead, which are not tokens."
     if not evidence.quality:
-        yield "No task was run: it says nothing of the quality of the answers."
+        yield "No task was run: the quality of answers is unknown."
     if evidence.shadow is None or against is not None:
-        yield "No shadow comparison is shown: it does not say how often answers to real prompts change."
+        yield "No shadow traffic was compared: it is unknown how often answers to real prompts change."
     elif all(item.primary_text is None for item in evidence.shadow.items):
-        yield "The texts of shadow answers were not kept, so no example can be shown."
+        yield "The texts of shadow answers were not stored, so there are no examples."
 
 
 def _shadow_text(shadow: Shadow) -> str:
-    asked = "to the baseline twice and the candidate once"
+    sent = "to the baseline twice and the candidate once"
     if shadow.secondary_ratio < 1:
-        asked = (
-            f"to the baseline and the candidate, {display.percent(shadow.secondary_ratio)} to the baseline once more"
-        )
+        sent = f"to the baseline and the candidate, {display.percent(shadow.secondary_ratio)} to the baseline again"
     rule = shadow.compare
     rules = [f"compared by {rule.by}"] if rule != Compare() else []
     rules += [f"without {', '.join(rule.ignore_paths)}"] if rule.ignore_paths else []
     rules += [f"numbers within {display.percent(rule.tolerance)}"] if rule.tolerance else []
-    rules += [] if rule.case else ["upper and lower case alike"]
-    return ", ".join([asked, *rules])
+    rules += [] if rule.case else ["ignoring case"]
+    return ", ".join([sent, *rules])
 
 
 def _helper_models(shadow: Shadow) -> Iterator[tuple[str, str]]:
@@ -247,7 +244,7 @@ def _helper_models(shadow: Shadow) -> Iterator[tuple[str, str]]:
         yield "similarity", f"{shadow.similarity.model}, the same from a cosine of {shadow.similarity.same_above}"
     if shadow.judge is not None:
         whose = "the suite's own prompt" if shadow.judge.prompt else "benchgate's own prompt"
-        yield "judge", f"{shadow.judge.model}, {whose}, asked in both positions"
+        yield "judge", f"{shadow.judge.model}, {whose}, both orders"
 
 
 def workload_facts(load: Load) -> Iterator[tuple[str, str]]:
@@ -264,18 +261,18 @@ def _workload_facts(workload: Workload, prefix: str) -> Iterator[tuple[str, str]
     yield f"{prefix}endpoint", workload.endpoint
     yield f"{prefix}prompts", _prompts(workload)
     if workload.output_tokens is not None:
-        end = "whatever they say" if workload.ignore_eos else "or fewer, when they end themselves"
+        end = "end-of-sequence ignored" if workload.ignore_eos else "or fewer"
         yield f"{prefix}answers", f"{shown_length(workload.output_tokens)} tokens, {end}"
     more = list(_more(workload))
     if more:
-        yield f"{prefix}besides", "; ".join(more)
+        yield f"{prefix}options", "; ".join(more)
 
 
 def _prompts(workload: Workload) -> str:
     if workload.prompts is not None:
-        return f"recorded, of {workload.prompts}, in an order drawn from the seed"
+        return f"recorded in {workload.prompts}, order drawn from the seed"
     length = shown_length(workload.input_tokens) if workload.input_tokens is not None else "no"
-    text = f"{length} tokens of random {workload.text}, each prompt different"
+    text = f"{length} tokens of random {workload.text}, every prompt unique"
     prefix = workload.prefix
     if prefix is None:
         return text
@@ -283,29 +280,29 @@ def _prompts(workload: Workload) -> str:
         shared = f"{prefix.prefix_tokens:,} tokens"
     else:
         shared = units.as_written(display.percent(prefix.share_ratio or 0.0)) + " of each"
-    return f"{text} but for its beginning: {shared}, one of {prefix.groups:,}"
+    return f"{text} after a shared prefix of {shared}, one of {prefix.groups:,}"
 
 
 def _more(workload: Workload) -> Iterator[str]:
     if workload.session is not None:
-        yield f"conversations of {shown_length(workload.session.turns)} turns, the model's own answers carried on"
+        yield f"conversations of {shown_length(workload.session.turns)} turns with the model's own answers"
     if workload.leave is not None:
         share = units.as_written(display.percent(workload.leave.share_ratio))
-        yield f"{share} of the clients leave after {workload.leave.after}"
+        yield f"{share} of the clients cancel after {workload.leave.after}"
     if workload.generates and not workload.stream:
-        yield "answers in one piece"
+        yield "not streamed"
     if workload.images is not None:
-        yield f"{workload.images.count} pictures in each request"
+        yield f"{workload.images.count} images in each request"
     if workload.tools is not None:
-        yield "tools that the model may call"
+        yield "tool definitions"
     if workload.answer_schema is not None:
-        yield "answers held to a JSON schema" + ("" if workload.constrained else " that the engine is not told")
+        yield "answers validated by a JSON schema" + (", constrained by the engine" if workload.constrained else "")
     if workload.adapter is not None:
-        yield f"asked of the adapter {workload.adapter}"
+        yield f"LoRA adapter {workload.adapter}"
     if workload.priority is not None:
         yield f"priority {workload.priority}"
     if workload.tokenizer is not None:
-        yield f"lengths by the tokenizer {workload.tokenizer}"
+        yield f"tokenizer {workload.tokenizer}"
     if workload.body:
         yield f"fields {', '.join(sorted(workload.body))}"
 
@@ -320,5 +317,5 @@ def unjudged_slo(rows: Sequence[StageRow], executions: Executions, verdict: Verd
         if met is None or met.share is None or met.share >= row.target_ratio:
             continue
         target = units.as_written(display.percent(row.target_ratio))
-        met_text = f"{display.percent(met.share)} of its requests met the SLO, of which {target} is the target"
-        yield f"Goodput of {row.stage} is judged by no check: {met_text}."
+        met_text = f"{display.percent(met.share)} of the requests met the SLO, target {target}"
+        yield f"No check judges goodput at {row.stage}: {met_text}."

@@ -21,18 +21,15 @@ _COUNTERS = frozenset({"null_answers", "retries", "stopped_early"})
 _COUNTER_ENDINGS = ("_s", "_bytes", "_count")
 """Harness entries that count something; all others are settings."""
 _SCORES_NOTE = (
-    "Lost: the baseline was right and the candidate wrong. Gained: the reverse. A task that a check judges is shown "
-    "with that check's own limits; one with nothing under “allowed” has no check of its own. What stands for several "
-    "tasks weighs each the same."
+    "Lost: only the baseline was right. Gained: only the candidate was right. Intervals are those of the task's check; "
+    "a task with nothing under “allowed” has no check. “All tasks” weighs each task equally."
 )
 _FLIPS_NOTE = (
-    "Flipped: lost or gained. {floor} Wrong → other wrong: both were wrong, with different answers. Recovery: the "
-    "candidate's score over the baseline's."
+    "Flipped: lost or gained. {floor} Wrong → other wrong: both wrong, with different answers. Recovery: candidate's "
+    "score / baseline's score."
 )
-_ASKED_TWICE = "The baseline's own flips are those between its two answers to the same item."
-_ASKED_ONCE = (
-    "The baseline was asked once, so how often it flips by itself is not known (`repeat_baseline` asks it twice)."
-)
+_REPEATED = "Baseline's own flips: between its two answers to the same item."
+_NOT_REPEATED = "The baseline answered once, so its own flips are unknown (`repeat_baseline` repeats it)."
 _MAX_ROWS = 40
 _ROW_HEIGHT = 26
 _FOREST_WIDTH = 300
@@ -54,7 +51,7 @@ def quality_section(comparison: Comparison, verdict: Verdict, suite: Suite) -> S
     headline, faults = tuple(headline_of(rows)), tuple(_faults(rows))
     figure = forest_figure(rows, scores)
     facts = tuple(harness_facts(pairs))
-    floor = _ASKED_TWICE if _asked_twice(rows) else _ASKED_ONCE
+    floor = _REPEATED if _baseline_repeated(rows) else _NOT_REPEATED
     parts = present(
         Lines(faults, Style.FAULTS),
         Lines(headline),
@@ -66,7 +63,7 @@ def quality_section(comparison: Comparison, verdict: Verdict, suite: Suite) -> S
         Fold("Harness settings", (Facts(facts),)) if facts else None,
     )
     return Section(
-        "quality", "Quality", parts, summary=present(scores, Lines((*headline, *faults))), lines=headline, rank=3
+        "quality", "Accuracy", parts, summary=present(scores, Lines((*headline, *faults))), lines=headline, rank=3
     )
 
 
@@ -104,13 +101,13 @@ def scores_table(rows: Sequence[TaskRow]) -> Table:
         )
         for row in rows
     ]
-    return _task_table("Scores, items paired by their own id", titles, rows, cells)
+    return _task_table("Scores, items paired by id", titles, rows, cells)
 
 
 def flips_table(rows: Sequence[TaskRow]) -> Table:
-    """Return flips and recovery of each task; the baseline's own flips only where it was asked twice."""
+    """Return flips and recovery of each task; the baseline's own flips only where it was repeated."""
     none = display.NOT_APPLICABLE
-    floor = ("baseline's own flips", "beyond its own", "interval") if _asked_twice(rows) else ()
+    floor = ("baseline's own flips", "beyond its own", "interval") if _baseline_repeated(rows) else ()
     titles = ("flipped", *floor, "wrong → other wrong", "recovery", "interval of recovery")
     cells = []
     for row in rows:
@@ -124,15 +121,15 @@ def flips_table(rows: Sequence[TaskRow]) -> Table:
                 _percent_limits(row.recovery),
             )
         )
-    return _task_table("What flipped, and how much of the baseline's score is left", titles, rows, cells)
+    return _task_table("Flipped answers and recovery", titles, rows, cells)
 
 
-def _asked_twice(rows: Sequence[TaskRow]) -> bool:
+def _baseline_repeated(rows: Sequence[TaskRow]) -> bool:
     return any(row.floor_ratio is not None for row in rows)
 
 
 def _answers(pairs: Mapping[str, _Pair]) -> Table:
-    titles = ("answered", "failed", "empty", "cut by the token limit", "nothing to read", "output tokens, mean")
+    titles = ("answered", "failed", "empty", "token limit reached", "unparsable", "output tokens, mean")
     rows: list[tuple[str, ...]] = []
     for task, both in pairs.items():
         for arm, observation in zip(Arm, both, strict=True):
@@ -144,7 +141,7 @@ def _answers(pairs: Mapping[str, _Pair]) -> Table:
             tokens = display.NOT_APPLICABLE if counts.output_tokens is None else display.number(counts.output_tokens)
             rows.append((task, arm.value, of_expected(counts.answered, observation.expected_n), *numbers, tokens))
     columns = (*text_columns("task", "arm"), *number_columns(*titles))
-    return Table("The answers themselves", columns, tuple(rows), group_starts([row[0] for row in rows]))
+    return Table("Answers", columns, tuple(rows), group_starts([row[0] for row in rows]))
 
 
 def harness_facts(pairs: Mapping[str, _Pair]) -> Iterator[tuple[str, str]]:
@@ -244,20 +241,20 @@ def forest_figure(rows: Sequence[TaskRow], scores: Table) -> Figure | None:
         tasks = [row for row in drawn if not row.pooled]
         tasks.sort(key=lambda row: row.change.value if row.change else 0.0)
         shown = [*tasks[: _MAX_ROWS - 1], *(row for row in drawn if row.pooled)]
-    caption = (
-        "Change of each task's score, the candidate's minus the baseline's over the same items, with its interval. "
-        "Further left is worse; the rule is no change."
-    )
+    caption = "Candidate minus baseline over the same items; left is worse."
     if any(row.margin is not None for row in shown):
-        caption += " The short upright line of a row is the most that may be lost there."
+        caption += " Short line: margin."
     if any(row.pooled for row in shown):
-        caption += " A diamond stands for several tasks together, each of the same weight."
+        caption += " Diamond: all tasks, equally weighted."
     missing = [row.task for row in rows if row.change is None]
     if missing:
         caption += f" Not drawn, because there is no interval: {', '.join(missing)}."
     if len(shown) < len(drawn):
-        caption += f" Of {len(drawn)} rows the {len(shown)} with the largest losses are drawn."
-    return Figure("figure-quality", caption, _forest_spec(shown), caption, scores)
+        caption += f" The {len(shown)} of {len(drawn)} rows with the largest losses are drawn."
+    last = shown[-1]
+    change = display.points(last.change.value if last.change is not None else None)
+    title = f"Change of the score, {last.task}: {change} ({_point_limits(last.change)})"
+    return Figure("figure-quality", title, caption, _forest_spec(shown), "", scores)
 
 
 def _forest_spec(rows: Sequence[TaskRow]) -> Spec:

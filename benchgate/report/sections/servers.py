@@ -1,6 +1,6 @@
-"""The section on the servers: their telemetry stage by stage, and one stage over its time beside what users waited.
+"""The section on server telemetry: stage by stage, and one block over time beside its TTFT.
 
-A column stands only where some server reported something of its kind; a silent one is named once.
+A column appears where a server reported its metric; servers without telemetry are named once.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _DRAWN_GAUGES = {
     Gauge.KV_USAGE: ("KV cache in use", "KV cache, %"),
 }
 _ALWAYS_ZERO = {
-    Gauge.WAITING: "No request was waiting in any sample of this block, so no queue is drawn.",
-    Gauge.RUNNING: "No request was running in any sample of this block.",
+    Gauge.WAITING: "No sample of this block has a waiting request.",
+    Gauge.RUNNING: "No sample of this block has a running request.",
     Gauge.KV_USAGE: "The KV cache was empty in every sample of this block.",
 }
 _SMALL = 26  # size of a mark among many
@@ -112,7 +112,7 @@ def servers_section(
     bottlenecks = tuple(
         f"{row.stage}, {row.role.value}: {row.bottleneck.name} ({units.as_written(row.bottleneck.why)})" for row in rows
     )
-    fold = Fold("Where each stage's time went", (Lines(bottlenecks),), opened=not charted) if table else None
+    fold = Fold("Bottleneck of each stage", (Lines(bottlenecks),), opened=not charted) if table else None
     silent = [f"Telemetry of the {line}." for side in sides for line in _silence(side)]
     return Section(
         "servers",
@@ -147,7 +147,7 @@ def _client_bottleneck(executions: Sequence[LoadObservation], suite: Suite) -> s
 def _silence(side: Side) -> Iterator[str]:
     windows = side.telemetry
     if side.load and not windows:
-        yield f"{side.role.value}: none was read"
+        yield f"{side.role.value}: not read"
     for problem in dict.fromkeys(problem for window in windows for problem in window.problems):
         missing = sum(problem in window.problems for window in windows)
         where = "" if missing == len(windows) else f" ({missing} of {len(windows)} stage executions)"
@@ -189,9 +189,9 @@ def _acceptance(row: StageTelemetry) -> float | None:
 _COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
     ("running", lambda row: _number(row.mean(Gauge.RUNNING))),
     ("waiting", lambda row: _number(row.mean(Gauge.WAITING))),
-    ("waiting, most", lambda row: _number(row.peak(Gauge.WAITING))),
+    ("waiting, max", lambda row: _number(row.peak(Gauge.WAITING))),
     ("queue wait", lambda row: _duration(row.ratio(Counter.QUEUE_S, Counter.QUEUED))),
-    ("KV cache, most", lambda row: _share(row.peak(Gauge.KV_USAGE))),
+    ("KV cache, max", lambda row: _share(row.peak(Gauge.KV_USAGE))),
     ("KV cache, after", lambda row: _share(row.after(Gauge.KV_USAGE))),
     ("prefix cache hits", lambda row: _share(row.ratio(Counter.PREFIX_HITS, Counter.PREFIX_QUERIES))),
     ("speculation accepted", lambda row: _share(_acceptance(row))),
@@ -201,8 +201,8 @@ _COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
     ("memory busy", lambda row: _share(row.mean(Gauge.GPU_MEMORY_BUSY))),
     ("memory used", lambda row: _share(row.peak(Gauge.GPU_MEMORY_USED))),
     ("power, W", lambda row: _number(row.mean(Gauge.GPU_POWER))),
-    ("per token", lambda row: _joules(row.joules_per_token(of_good=False))),
-    ("per good token", lambda row: _joules(row.joules_per_token(of_good=True))),
+    ("energy per token", lambda row: _joules(row.joules_per_token(of_good=False))),
+    ("energy per good token", lambda row: _joules(row.joules_per_token(of_good=True))),
     ("client's load average", lambda row: _number(row.peak(Gauge.CLIENT_LOAD))),
 )
 
@@ -266,7 +266,7 @@ def timeline(
         return None
     sound = [(row, window) for row, window in sampled if (window.stage, window.block) not in paced_by_client]
     chosen, why = _chosen([window for _, window in sound or sampled], verdict)
-    why += "" if sound else "; the load generator set the pace in it, as in every sampled block"
+    why += "" if sound else "; the load generator was the bottleneck, as in every sampled block"
     stage, block = chosen.stage, chosen.block
     here = [row for row in rows if row.stage == stage]
     windows = [(row.role, w) for row in here for w in row.windows if w.block == block]
@@ -293,7 +293,7 @@ def _chosen(windows: Sequence[TelemetryWindow], verdict: Verdict) -> tuple[Telem
         return longest, "where the queue was longest"
     failing = {stage_part(check.stage) for check in verdict.failing() if check.stage is not None}
     at_fault = next((w for w in windows if w.stage in failing), None)
-    return (at_fault, "where a check fails") if at_fault is not None else (windows[-1], "the last one sampled")
+    return (at_fault, "where a check fails") if at_fault is not None else (windows[-1], "the last sampled block")
 
 
 def _samples(gauge: Gauge, windows: Sequence[tuple[Arm, TelemetryWindow]]) -> GaugeSamples | None:
@@ -324,12 +324,12 @@ def timeline_parts(found: Timeline) -> tuple[Part, ...]:
     figures = timeline_figures(found)
     if not figures:
         return ()
-    heading = f"Stage {found.stage}, block {found.block + 1} over its time: {found.why}"
+    heading = f"Stage {found.stage}, block {found.block + 1} over time: {found.why}"
     return present(
         Lines((heading,), Style.HEADING),
-        notes("Where the time of this stage went, over all blocks:"),
+        notes("Bottleneck of this stage over all blocks:"),
         Lines(found.bottlenecks),
-        Charts(figures, wide=True),
+        Charts(figures),
         notes(*found.zero),
     )
 
@@ -356,14 +356,14 @@ def _gauge_figure(gauge: GaugeSamples, stage: str, x: Spec) -> Figure:
         for one in gauge.samples
     ]
     top = max(max(point.y for point in points) * 1.2, 1.0)
-    caption = f"{gauge.name}, sample by sample, as the server reported."
+    caption = "Samples as the server reported them."
     names = charts.names_beside(charts.arm_names(points, top))
     spec = charts.plot([*charts.series(points, x, top), *names], gauge.title, top)
     most = {arm: max((one.value for one in gauge.samples if one.arm is arm), default=None) for arm in Arm}
-    words = " ".join(f"{arm.value}: at most {display.number(v)}." for arm, v in most.items() if v is not None)
+    words = ", ".join(f"{arm.value} at most {display.number(v)}" for arm, v in most.items() if v is not None)
     rows = [(stage, one.arm.value, display.duration(one.at_s), display.number(one.value)) for one in gauge.samples]
     numbers = charts.numbers_table(gauge.name, ("into the stage", gauge.title), rows)
-    return Figure(f"figure-timeline-{gauge.key}", caption, spec, f"{caption} {words}", numbers)
+    return Figure(f"figure-timeline-{gauge.key}", f"{gauge.name}: {words}", caption, spec, "", numbers)
 
 
 def _ttft_figure(found: Timeline, x: Spec) -> Figure:
@@ -386,18 +386,18 @@ def _ttft_figure(found: Timeline, x: Spec) -> Figure:
         mark = charts.arm_mark(arm, _SMALL) | {"opacity": 0.75} | charts.TITLED
         layers.append(charts.layer(mark, values, x=x, y=charts.y_field(top)))
     layers += [_failed(arm, [one for one in failed if one.arm is arm], x) for arm in Arm]
-    caption = f"TTFT of the requests by when they were due, {found.why}."
+    caption = f"TTFT by the time a request was due, {found.why}."
     if len(found.ttft) < found.requests:
-        caption += f" Of {found.requests:,} requests the slowest of every stretch are drawn."
+        caption += f" The slowest of {found.requests:,} requests in each interval are drawn."
     if failed:
-        caption += f" A cross at the top is a request that failed ({len(failed):,} drawn)."
+        caption += f" Cross: failed request ({len(failed):,} drawn)."
     last = [Point(one.arm, one.at_s, one.value * scale) for one in finite]
     spec = charts.plot([*layers, *charts.names_beside(charts.arm_names(last, top))], f"TTFT, {unit}", top)
     place = f"In stage {charts.short_name(found.stage)}, block {found.block + 1}."
     rows = [(found.stage, o.arm.value, display.duration(o.at_s), display.duration(o.value)) for o in found.ttft]
     numbers = charts.numbers_table("TTFT over time", ("due", "TTFT"), rows)
-    label = f"{caption} {place} Slowest {display.duration(longest_s)}."
-    return Figure("figure-timeline-ttft", caption, spec, label, numbers)
+    title = f"TTFT over time: slowest {display.duration(longest_s)}"
+    return Figure("figure-timeline-ttft", title, caption, spec, place, numbers)
 
 
 def _failed(arm: Arm, samples: Sequence[Sample], x: Spec) -> Spec:

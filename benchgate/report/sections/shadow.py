@@ -1,4 +1,4 @@
-"""The shadow section: how often answers differ, in what, how good they are, and where they part."""
+"""The section on shadow traffic: how often and in what answers differ, and how good they are."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def shadow_section(evidence: Evidence, alpha: float) -> Section | None:
     examples = examples_of(summary.differing)
     differing = len(summary.differing)
     counted = (
-        f"{differing} {'prompt' if differing == 1 else 'prompts'} where the candidate differs and the baseline does "
-        "not differ from itself. An answer that differs is not yet a worse one."
+        f"On {differing} {'prompt' if differing == 1 else 'prompts'} the candidate differs while the baseline agrees "
+        "with itself. A different answer is not necessarily worse."
     )
     parts = present(
         Lines(faults, Style.FAULTS),
@@ -89,7 +89,7 @@ def shadow_section(evidence: Evidence, alpha: float) -> Section | None:
         None if examples else worst_table(summary.differing),
         Fold(f"Examples ({len(examples)})", (Examples(examples),)) if examples else None,
     )
-    return Section("shadow", "Shadow", parts, summary=present(table, Lines((*faults, *lines))), rank=4)
+    return Section("shadow", "Shadow traffic", parts, summary=present(table, Lines((*faults, *lines))), rank=4)
 
 
 def summarise_shadow(shadow: ShadowObservation) -> ShadowSummary:
@@ -170,10 +170,10 @@ def _agreement(rows: Sequence[ShadowItem]) -> Table | None:
     found = {name: [pair for row in rows if (pair := of(row)) is not None] for name, of in pairs.items()}
     if not any(found.values()):
         return None
-    columns = ("pairs", *(label.value for label in AnswerAgreement), "parts at word", "similarity")
+    columns = ("pairs", *(label.value for label in AnswerAgreement), "differs from word", "similarity")
     cells = tuple((name, *_common_cells(pairs_of)) for name, pairs_of in found.items())
     return Table(
-        "What answers have in common",
+        "Agreement of answers",
         (*text_columns("answers"), *number_columns(*columns)),
         cells,
     )
@@ -200,7 +200,7 @@ def _answers(shadow: ShadowObservation) -> Table | None:
     }
     if not any(of(item)[0] is not None for item in shadow.items for of in sides.values()):
         return None
-    titles = ("answers", "empty", "cut at the limit", "refusals", "characters", "tokens", "in the requested form")
+    titles = ("answers", "empty", "token limit reached", "refusals", "characters", "tokens", "valid format")
     return Table(
         "Answers",
         (*text_columns("side"), *number_columns(*titles)),
@@ -233,7 +233,7 @@ def _verdicts(rows: Sequence[ShadowItem]) -> Table | None:
     if not any(counts.total() - counts[None] for counts in sides.values()):
         return None
     return Table(
-        "A judge's verdicts, beside the baseline's first answer",
+        "Judge's verdicts against the baseline's first answer",
         (*text_columns("answer"), *number_columns(*_VERDICTS.values(), "net loss")),
         tuple((name, *(f"{counts[one]:,}" for one in _VERDICTS), _net(counts)) for name, counts in sides.items()),
     )
@@ -247,14 +247,14 @@ def _net(counts: Counter[JudgeVerdict | None]) -> str:
 def _lines(rows: tuple[ShadowItem, ...]) -> Iterator[str]:
     missing = sum(map(lacks_similarity, rows))
     if missing:
-        yield f"The similarity of answers to {missing:,} of {len(rows):,} prompts is missing; here they differ."
+        yield f"{missing:,} of {len(rows):,} prompts have no similarity and count as different."
     ratio = length_ratio(rows)
     if ratio is not None:
-        outside = "" if LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1] else "; outside 0.9 to 1.1 that is another behaviour"
+        outside = "" if LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1] else ", outside 0.9 to 1.1: the behaviour changed"
         yield f"The candidate's answers are {ratio:.2f} times as long as the baseline's{outside}."
     lost, won, n = baseline_self_verdicts(rows)
     if n:
-        yield f"Of the baseline's own two answers the judge prefers one {lost + won:,} times in {n:,}: its noise."
+        yield f"Noise of the judge: it prefers one of the baseline's two answers {lost + won:,} times in {n:,}."
 
 
 def examples_of(differing: Sequence[ShadowItem]) -> tuple[Example, ...]:
@@ -267,9 +267,7 @@ def worst_table(differing: Sequence[ShadowItem]) -> Table | None:
     known = [item for item in _worst_first(differing) if item.with_primary is not None][:_MAX_EXAMPLES]
     if not known:
         return None
-    return Table(
-        "Largest disagreements, and where they part", _WORST_COLUMNS, tuple(_worst_cells(item) for item in known)
-    )
+    return Table("Largest disagreements", _WORST_COLUMNS, tuple(_worst_cells(item) for item in known))
 
 
 def _worst_first(differing: Sequence[ShadowItem]) -> list[ShadowItem]:

@@ -34,15 +34,15 @@
   place.append(bar);
 
   function apply() {
-    const wanted = text.value.trim().toLowerCase();
+    const query = text.value.trim().toLowerCase();
     let shown = 0;
     for (const row of rows) {
-      const there = words.get(row).includes(wanted)
+      const matches = words.get(row).includes(query)
         && (!suite.value || suiteOf(row) === suite.value)
         && (!outcome.value || row.dataset.outcome === outcome.value)
         && (!promoted.value || row.dataset.promoted === promoted.value);
-      row.hidden = !there;
-      shown += there;
+      row.hidden = !matches;
+      shown += matches;
     }
     for (const group of groups) group.hidden = !group.querySelector("tr[data-outcome]:not([hidden])");
     count.textContent = `${shown} of ${rows.length} runs`;
