@@ -67,6 +67,15 @@ def test_json_and_python_are_readable(title: str, code: str) -> None:
         ast.parse(code)
 
 
+def test_modules_that_are_run_exist_with_their_options() -> None:
+    runs = re.findall(r"-m ((?:benchmarks|scripts|tests)[.\w]+)([^`#|\n]*)", "\n".join(TEXTS.values()))
+    assert len(runs) > 20
+    for module, arguments in runs:
+        path = ROOT / module.replace(".", "/")
+        text = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+        assert [option for option in re.findall(r"--[a-z-]+", arguments) if option not in text] == [], module
+
+
 def steps_of_benchgate() -> Iterator[tuple[str, set[str]]]:
     """Yield file and inputs of each use of benchgate's action and workflows."""
     for _, language, _, code in BLOCKS:
