@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import typer
@@ -48,13 +49,21 @@ def _placeholder(argument: Any) -> str:
 
 
 def _row(param: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
+    value = f" {param.metavar}" if param.metavar else ""
+    names = ", ".join(f"`{name}{value}`" for name in [*param.opts, *param.secondary_opts])
     if param.param_type_name == "argument":
         names = f"`{param.name.upper()}`"
     default = "required" if param.required else _default(param)
     if param.multiple and not param.required:
         default = "repeatable"
-    return f"| {names} | {default} | {_cell(param.help or '')} |"
+    return f"| {names} | {default} | {_cell(param.help or '')}{_choices(param)} |"
+
+
+def _choices(param: Any) -> str:
+    kind = param.type_descriptor.annotation
+    if not (isinstance(kind, type) and issubclass(kind, Enum)):
+        return ""
+    return f" One of {', '.join(f'`{choice.value}`' for choice in kind)}."
 
 
 def _default(param: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of docs/concepts.md as SVG. They are drawn in `currentColor`, so light and dark pages both show them."""
+"""Pictures of the documentation as SVG. They are drawn in `currentColor`, so light and dark pages both show them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable
 
 from benchgate.model.verdict import Outcome
+from benchgate.stats.knee import Knee, find_knee
 from scripts.worked_example import EXAMPLES, MARGIN, check_of, verdict_of
 
 _STYLE = (
-    "svg{color:#1f2328}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
+    "svg{color:#1f2328}"
     "text{font:14px system-ui,sans-serif;fill:currentColor}.small{font-size:12px}.strong{font-weight:600}"
     ".line{stroke:currentColor;stroke-width:1.5;fill:none}.box{stroke:currentColor;stroke-width:1.5;fill:none}"
-    ".shade{fill:currentColor;fill-opacity:.14}.dash{stroke-dasharray:5 4}.dot{fill:currentColor}"
+    ".shade{fill:currentColor;fill-opacity:.14}.dash{stroke-dasharray:5 4}.dot{fill:currentColor}.paper{fill:#fff}"
+    "@media(prefers-color-scheme:dark){svg{color:#e6edf3}.paper{fill:#0d1117}}"
 )
 
 
@@ -101,4 +103,73 @@ def outcomes() -> str:
     return _svg(720, 300, "Five outcomes: confidence intervals against zero and the margin", parts)
 
 
-PICTURES = {"run.svg": flow, "blocks.svg": blocks, "outcomes.svg": outcomes}
+def knee() -> str:
+    """Draw throughput and latency of the drill `tradeoff` against its concurrency, computed from its costs."""
+    levels = (1, 2, 4, 8, 16, 32)
+    batches = [min(level, 8) for level in levels]
+    tokens_per_s = [batch / (0.010 + 0.0003 * batch) for batch in batches]
+    latencies_s = [8 * level / rate for level, rate in zip(levels, tokens_per_s, strict=True)]
+    found = find_knee(levels, tokens_per_s, latencies_s)
+    assert isinstance(found, Knee)
+    panels = (
+        ("output tokens/s", tokens_per_s, 800.0),
+        ("end-to-end latency, ms", [1000 * latency for latency in latencies_s], 500.0),
+    )
+    parts = []
+    for left, (title, values, top) in zip((50, 420), panels, strict=True):
+
+        def at(level: float, value: float, left: int = left, top: float = top) -> tuple[float, float]:
+            return left + 20 + math.log2(level) * 54, 220 - value / top * 170
+
+        points = [at(level, value) for level, value in zip(levels, values, strict=True)]
+        parts += [_text(left, 28, title, "strong", "start"), _line(left, 220, left + 310, 220)]
+        parts.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
+        for level, value, (x, y) in zip(levels, values, points, strict=True):
+            parts += [f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4"/>', _text(x, 240, f"{level}", "small")]
+            parts.append(_text(round(x) - 5, round(y) - 8, f"{value:.0f}", "small", "end"))
+        x, _ = at(found.level, 0)
+        parts += [_line(x, 50, x, 220, "line dash"), _text(x + 6, 212, "knee", "small", "start")]
+    parts.append(_text(390, 262, "requests in flight", "small"))
+    title = f"Knee at {found.level:g}: beyond it throughput stays the same and latency grows"
+    return _svg(760, 272, title, parts)
+
+
+def trend() -> str:
+    """Draw a trend of the history site with every mark that it can have."""
+    goodput = (97.1, 97.4, 96.9, 97.6, 92.2, 97.3, 97.0, 98.6, 98.4, 93.9, 98.7, 98.5)
+    half_widths = (0.7, 0.6, 0.8, 0.6, 1.1, 0.7, 0.7, 0.5, 0.5, 1.9, 0.4, 0.5)
+    promoted, blocked, invalid, new_engine = {1, 3, 8, 10}, 4, 9, 7
+
+    def at(run: int, value: float) -> tuple[float, float]:
+        return 70 + 54 * run, 200 - (value - 90) / 10 * 160
+
+    points = [at(run, value) for run, value in enumerate(goodput)]
+    upper = [at(run, value + half) for run, (value, half) in enumerate(zip(goodput, half_widths, strict=True))]
+    lower = [at(run, value - half) for run, (value, half) in enumerate(zip(goodput, half_widths, strict=True))]
+    band = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
+    parts = [f'<polygon class="shade" points="{band}"/>']
+    parts.append(f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
+    for run, (x, y) in enumerate(points):
+        if run == invalid:
+            parts += [_line(x - 5, y - 5, x + 5, y + 5), _line(x - 5, y + 5, x + 5, y - 5)]
+        else:
+            fill = "paper" if run == blocked else "dot"
+            parts.append(f'<circle class="line {fill}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>')
+        if run in promoted:
+            parts.append(f'<circle class="line" cx="{x:.1f}" cy="{y:.1f}" r="9"/>')
+    for percent in (90, 95, 100):
+        parts.append(_text(52, at(0, percent)[1] + 4, f"{percent}%", "small", "end"))
+    target = at(0, 95)[1]
+    parts += [_line(60, target, 680, target, "line dash"), _text(684, target + 4, "target", "small", "start")]
+    x = at(new_engine, 0)[0]
+    parts += [_line(x, 34, x, 200, "line dash"), _text(x, 26, "E", "strong")]
+    notes = ((points[1], -20, "promoted"), (points[blocked], 24, "BLOCK"), (points[invalid], 24, "INVALID"))
+    parts += [_text(round(x), round(y) + dy, word, "small") for (x, y), dy, word in notes]
+    parts += [_text(60, 222, "\N{LEFTWARDS ARROW} oldest", "small", "start")]
+    parts += [_text(680, 222, "newest \N{RIGHTWARDS ARROW}", "small", "end")]
+    return _svg(740, 232, "Trend of goodput over twelve runs, with 95% intervals, promotions and a new engine", parts)
+
+
+PICTURES = {
+    "run.svg": flow, "blocks.svg": blocks, "outcomes.svg": outcomes, "knee.svg": knee, "trend.svg": trend
+}  # fmt: skip

@@ -1,4 +1,4 @@
-"""The pages on verdicts: the worked example is what benchgate computes, suites load, links have targets."""
+"""The pages on verdicts: the worked example is what benchgate computes, links have targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from benchgate.gate.guards import GUARDS, UNTIED_GUARDS
 from benchgate.model.verdict import Outcome
-from benchgate.suite.loader import parse_suite
 from scripts.reference import DOCS
 from scripts.worked_example import EXAMPLES, WORKED, check_of, paired_t, verdict_of
 
@@ -34,12 +33,6 @@ def test_every_guard_is_listed_once_and_named_as_its_function() -> None:
     assert {one.id for one in UNTIED_GUARDS} <= set(ids)
     assert [getattr(one.check, "__name__", "").replace("_", "-") for one in GUARDS] == ids
     assert [one.id for one in GUARDS if not (one.check.__doc__ or "").startswith("Flag ")] == []
-
-
-@pytest.mark.parametrize("page", OWN_PAGES)
-def test_suites_on_a_page_load(page: str) -> None:
-    for text in re.findall(r"^```yaml\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
-        parse_suite(text, page)
 
 
 @pytest.mark.parametrize(
