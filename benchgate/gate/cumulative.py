@@ -22,7 +22,7 @@ from benchgate.gate.checks.base import log_margin
 from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive
 from benchgate.gate.reasons import Line, change_of, check_line, show_margin
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Attempt, PastArm, PastRun, past_arm
+from benchgate.model.history import PastArm, PastRun, past_arm
 from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
@@ -314,27 +314,22 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
     """
     if len(judged.run.arms) < len(Arm):
         return ()
-    arms, notes = _past_arms(judged), []
+    arms = _past_arms(judged)
     blocked, unjudged = (
         [one for one in attempts if same_pair((one.baseline, one.candidate), arms)]
         for attempts in (judged.attempts, judged.unjudged)
     )
     blocked = [one for one in blocked if one.outcome in (Outcome.BLOCK, Outcome.INCONCLUSIVE)]
-    if blocked:
-        listed = _newest_first([f"{one.outcome} {one.told}" for one in blocked])
-        notes.append(f"{_count_runs(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
-    if unjudged:
-        listed = _newest_first([one.told for one in unjudged])
-        notes.append(f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})")
+    kinds = (
+        ([f"{one.outcome} {one.told}" for one in blocked], f"{'was' if len(blocked) == 1 else 'were'} not promoted"),
+        ([one.told for one in unjudged], "had results but no verdict when this one began"),
+    )
+    notes = []
+    for names, what in kinds:
+        if names:
+            newest = names[::-1][:_LISTED_ATTEMPTS]
+            if len(names) > _LISTED_ATTEMPTS:
+                newest.append(f"and {len(names) - _LISTED_ATTEMPTS} more")
+            runs = f"{len(names)} earlier run{'' if len(names) == 1 else 's'} of this candidate and baseline"
+            notes.append(f"{runs} {what} ({', '.join(newest)})")
     return tuple(notes)
-
-
-def _count_runs(attempts: Sequence[Attempt]) -> str:
-    return f"{len(attempts)} earlier run{'' if len(attempts) == 1 else 's'} of this candidate and baseline"
-
-
-def _newest_first(names: Sequence[str]) -> str:
-    """List the five newest, given oldest first, and the number of the others."""
-    newest = list(reversed(names))
-    more = [f"and {len(names) - _LISTED_ATTEMPTS} more"] if len(names) > _LISTED_ATTEMPTS else []
-    return ", ".join([*newest[:_LISTED_ATTEMPTS], *more])

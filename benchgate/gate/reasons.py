@@ -193,7 +193,8 @@ def _measure_more(estimate: Estimate, alpha: float) -> str:
         advice += " (a check that is `required` is measured until it is settled)"
     if needed is None and estimate.value is not None:
         advice += "; no number is sure to settle it"
-        if estimate.rule.scale is not Scale.ABSOLUTE and _room(estimate) < estimate.margin / _LEAST_ROOM:
+        room = estimate.margin - _size(estimate, estimate.value)
+        if estimate.rule.scale is not Scale.ABSOLUTE and room < estimate.margin / _LEAST_ROOM:
             advice += ": the estimate is near the margin or beyond it"
     return advice
 
@@ -208,14 +209,10 @@ def _needed(estimate: Estimate, alpha: float) -> int | None:
         return estimate.n_needed
     if estimate.rule.scale is Scale.ABSOLUTE:
         return _needed_for_bound(estimate, value, limits, alpha)
-    room, width = _room(estimate), limits.upper - value
+    room, width = estimate.margin - _size(estimate, value), limits.upper - value
     if not math.isfinite(width) or room < estimate.margin / _LEAST_ROOM:
         return None
     return math.ceil(estimate.n * (width / room) ** 2)
-
-
-def _room(estimate: Estimate) -> float:
-    return estimate.margin - _size(estimate, estimate.value or 0.0)
 
 
 def _size(estimate: Estimate, value: float) -> float:

@@ -351,9 +351,13 @@ def _notes(
     `alike` are the runs that are comparable. A different cost of the baseline is a sign of different conditions.
     """
     newest = stored[0]
-    if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
+    suites = [
+        sha256_of({key: value for key, value in one.run.suite.items() if key not in _CANDIDATE_KEYS}) for one in stored
+    ]
+    if others := [one for one, suite in zip(stored, suites, strict=True) if suite != suites[0]]:
         yield f"the suite of {list_runs(others)} is not that of {newest.short}: gate, prices or deployments may differ"
-    if others := [one for one in stored if _machine(one) != _machine(newest)]:
+    machines = [[str(one.run.environment.get(key)) for key in _MACHINE] for one in stored]
+    if others := [one for one, machine in zip(stored, machines, strict=True) if machine != machines[0]]:
         yield f"{list_runs(others)} was measured from another machine than {newest.short}"
     days = sorted({one.run.started_at[:10] for one in stored})
     if len(days) > 1:
@@ -371,14 +375,6 @@ def _notes(
     if old:
         most = round(MAX_PROMOTION_AGE_S / _DAY_S)
         yield f"{', '.join(old)} ended more than {most} days ago, and `benchgate promote` takes none that old by itself"
-
-
-def _suite_of(one: StoredRun) -> str:
-    return sha256_of({key: value for key, value in one.run.suite.items() if key not in _CANDIDATE_KEYS})
-
-
-def _machine(one: StoredRun) -> tuple[str, ...]:
-    return tuple(str(one.run.environment.get(key)) for key in _MACHINE)
 
 
 def list_runs(some: Sequence[StoredRun]) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import require_tasks
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.items import (
@@ -56,7 +55,6 @@ class Accuracy:
         """Fill in the estimate of one check over items paired by id."""
         alpha, units = suite.gate.alpha, judged_units(spec, suite, comparison)
         estimate.n_unit = "items"
-        require_tasks(units)
         if spec.check.margin is None:
             accuracy_against_bound(estimate, comparison, units, alpha)
         elif spec.check.metric == "score":
@@ -80,12 +78,14 @@ def accuracy_against_baseline(estimate: Estimate, comparison: Comparison, units:
     scores = [one.scores for one in paired]
     regression = accuracy_regression(scores, alpha, tested=tested, trace=estimate.trace)
     _fill_regression(estimate, regression, figure_notes(comparison, units, paired, alpha))
-
-    def fall(one: Pairs) -> PartTest:
-        loss = accuracy_regression([one.scores], alpha, tested=margin)
-        return PartTest(loss.p_value, loss.estimate, f"{one.name} alone fell by {show_points(loss.estimate)}")
-
-    estimate.warn(broken_parts(comparison, units, paired, alpha, fall))
+    broken = broken_parts(
+        comparison,
+        units,
+        paired,
+        alpha,
+        lambda one: _fall(one, accuracy_regression([one.scores], alpha, tested=margin)),
+    )
+    estimate.warn(broken)
     _require_clear_answers(paired, regression, margin, tested, alpha)
 
 
@@ -117,12 +117,18 @@ def score_against_baseline(estimate: Estimate, comparison: Comparison, units: Un
     tested = margin if estimate.rule.breach else 0.0
     regression = score_regression(only.scores, alpha, generator, tested=tested, trace=estimate.trace)
     _fill_regression(estimate, regression, figure_notes(comparison, units, paired, alpha))
+    broken = broken_parts(
+        comparison,
+        units,
+        paired,
+        alpha,
+        lambda one: _fall(one, score_regression(one.scores, alpha, generator, tested=margin)),
+    )
+    estimate.warn(broken)
 
-    def fall(one: Pairs) -> PartTest:
-        loss = score_regression(one.scores, alpha, generator, tested=margin)
-        return PartTest(loss.p_value, loss.estimate, f"{one.name} alone fell by {show_points(loss.estimate)}")
 
-    estimate.warn(broken_parts(comparison, units, paired, alpha, fall))
+def _fall(one: Pairs, loss: ItemRegression) -> PartTest:
+    return PartTest(loss.p_value, loss.estimate, f"{one.name} alone fell by {show_points(loss.estimate)}")
 
 
 def accuracy_against_bound(estimate: Estimate, comparison: Comparison, units: Units, alpha: float) -> None:
@@ -153,7 +159,7 @@ def accuracy_against_bound(estimate: Estimate, comparison: Comparison, units: Un
 def pair_units(comparison: Comparison, units: Units) -> list[Pairs]:
     """Pair the items of every unit. Raises CannotJudge for the first one without comparable items."""
     if not units:
-        raise invalid("no eval task was run", "see the faults of the targets and run the suite again")
+        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
     paired: list[Pairs] = []
     for name, tasks in units.items():
         one = pair_unit(comparison, name, tasks)

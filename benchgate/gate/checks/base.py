@@ -6,7 +6,7 @@ import math
 from typing import Protocol
 
 from benchgate.gate.comparison import Comparison
-from benchgate.gate.decision import Estimate, Rule, invalid
+from benchgate.gate.decision import Estimate, Rule
 from benchgate.gate.evidence.tokens import LogRatio
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.metric import METRICS, PER_ACCELERATOR_UNITS
@@ -58,12 +58,6 @@ def _bound(spec: CheckSpec) -> float:
     bound = spec.check.slo_value if spec.check.slo_value is not None else spec.target_ratio
     assert bound is not None, "goodput needs an slo: the suite was validated"
     return bound
-
-
-def require_tasks(tasks: object) -> None:
-    """Raise CannotJudge unless eval tasks of the check's kind were run."""
-    if not tasks:
-        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
 
 
 def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import require_tasks
 from benchgate.gate.comparison import Comparison, TiedRuns, quality_of
 from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.items import MORE_TOKENS, Pairs, is_empty, is_unclear, pair_task, too_many
@@ -46,7 +45,6 @@ class FlipsCheck:
     def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
         """Fill in the estimate of one check over items that were answered three times."""
         estimate.n_unit, units = "items", judged_units(spec, suite, comparison)
-        require_tasks(units)
         max_faulty_ratio = suite.quality.max_empty_ratio if suite.quality else 0.0
         flips_against_baseline(estimate, comparison, units, suite.gate.alpha, max_faulty_ratio)
 
@@ -135,9 +133,9 @@ class _Flips:
 
 
 def _flips_of_units(evidence: Evidence, units: Units) -> list[_Flips]:
+    if not units:
+        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
     found = [_join([_flips_of_task(evidence, task) for task in tasks]) for tasks in units.values()]
-    if not found:
-        raise invalid("no eval task is right or wrong", "see the faults of the targets and run the suite again")
     for name, one in zip(units, found, strict=True):
         if one.clusters is not None and len(set(one.clusters)) < MIN_CLUSTERS:
             reason = f"the items of {name} come in too few clusters to know how much clusters differ"

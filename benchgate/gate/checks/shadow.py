@@ -501,7 +501,6 @@ class _Disagreements:
 
     def __init__(self, rows: tuple[ShadowItem, ...]) -> None:
         self.sampled = any(row.once for row in rows)
-        self._twice: BoolArray = np.array([not row.once for row in rows], dtype=np.bool_)
         # A candidate that did not answer differs from every answer.
         x = [0.5 * row.differs_from_primary + 0.5 * row.differs_from_secondary for row in rows]
         if self.sampled:
@@ -510,26 +509,13 @@ class _Disagreements:
         # 0 if the candidate gave no answer, which no noise excuses.
         own = [not row.once and row.candidate is not None and row.differs_itself for row in rows]
         self._own: FloatArray = np.array(own, dtype=np.float64)
-
-    @property
-    def own_share(self) -> FloatArray:
-        """y of the prompts that the baseline was asked twice."""
-        return self._own[self._twice]
-
-    @property
-    def widest(self) -> float:
-        """Largest difference that one prompt can make between two runs."""
-        return 1.0 + self._weight if self.sampled else MAX_EXCESS_CHANGE
-
-    @property
-    def net(self) -> FloatArray:
-        """x - y per prompt; y of a sample is weighted so that the mean is the excess."""
-        return self.candidate_share - np.where(self._twice, self._weight * self._own, 0.0)
-
-    @property
-    def _weight(self) -> float:
-        asked_twice = int(self._twice.sum())
-        return len(self._twice) / asked_twice if asked_twice else 0.0
+        twice: BoolArray = np.array([not row.once for row in rows], dtype=np.bool_)
+        self.own_share: FloatArray = self._own[twice]  # y of the prompts with two answers of the baseline
+        # x - y per prompt; y of a sample is weighted so that the mean is the excess
+        weight = len(twice) / len(self.own_share) if len(self.own_share) else 0.0
+        self.net: FloatArray = self.candidate_share - np.where(twice, weight * self._own, 0.0)
+        # largest difference that one prompt can make between two runs
+        self.widest = 1.0 + weight if self.sampled else MAX_EXCESS_CHANGE
 
     def excess(self, alpha: float, margin: float, trace: Trace | None = None) -> Excess | None:
         """Estimate the excess of one run."""

@@ -34,35 +34,29 @@ def undercounted(columns: RequestColumns) -> BoolArray:
 
     More tokens than pieces are valid: servers merge tokens into one piece under load, and count withheld ones.
     """
-    fewer: BoolArray = columns.output_tokens < _pieces(columns) - WITHHELD
-    return fewer & _tokens_by_usage(columns)
+    fewer: BoolArray = columns.output_tokens < np.diff(columns.chunk_start) - WITHHELD
+    return fewer & columns.token_source.are((TokenSource.USAGE,))
 
 
-def miscounted(columns: RequestColumns, asked: int | None = None) -> str | None:
+def miscounted(columns: RequestColumns, requested: int | None = None) -> str | None:
     """Describe why a server's token counts are implausible; None if they are plausible.
 
-    With `asked`, the token limit of every request, usage may exceed neither the limit nor the number of pieces (by more
-    than one piece's tokens): a server that passes the limit also sends what it counts. Counted but unsent reasoning
+    With `requested`, the token limit of every request, usage may exceed neither the limit nor the number of pieces, by
+    more than one piece's tokens: a server that passes the limit also sends what it counts. Counted but unsent reasoning
     could fake any throughput.
     """
     few = _token_share(columns, undercounted(columns))
     if few is not None:
         return _describe(few, "fewer tokens than there were pieces of text")
-    if asked is None:
+    if requested is None:
         return None
-    pieces = _pieces(columns)
-    most = np.maximum(pieces, asked) + columns.output_tokens / np.maximum(pieces, 1)
-    many = _token_share(columns, (columns.output_tokens > most) & _tokens_by_usage(columns))
-    return None if many is None else _describe(many, f"more than {asked} requested tokens, in too few pieces of text")
-
-
-def _pieces(columns: RequestColumns) -> IntArray:
     pieces: IntArray = np.diff(columns.chunk_start)
-    return pieces
-
-
-def _tokens_by_usage(columns: RequestColumns) -> BoolArray:
-    return columns.token_source.are((TokenSource.USAGE,))
+    most = np.maximum(pieces, requested) + columns.output_tokens / np.maximum(pieces, 1)
+    by_usage = columns.token_source.are((TokenSource.USAGE,))
+    many = _token_share(columns, (columns.output_tokens > most) & by_usage)
+    return (
+        None if many is None else _describe(many, f"more than {requested} requested tokens, in too few pieces of text")
+    )
 
 
 def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:

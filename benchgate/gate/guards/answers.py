@@ -89,7 +89,7 @@ def answers_not_empty(evals: Evals, suite: Suite) -> Violation | None:
     any), or the arms' rates differ by more than a point and their counts by more than two.
     """
     remedy = f"{MORE_TOKENS}; see whether the server returns its answer in another field"
-    allowed = _allowed(suite)
+    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
     for name, tasks in evals.units.items():
         counts = _count_on_both(tasks, is_empty)
         for (faulty, n), arm in zip(counts, Arm, strict=True):
@@ -109,7 +109,7 @@ def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
     itself, and is judged. A task scored by degrees has no wrong answers: truncated answers of either arm count, and the
     arms must not differ, as for `answers-not-empty`.
     """
-    allowed = _allowed(suite)
+    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
     for name, tasks in evals.units.items():
         counts = _count_on_both(tasks, is_unclear)
         theirs, ours = (faulty / n if n else 0.0 for faulty, n in counts)
@@ -123,10 +123,6 @@ def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
     if any(one.harness.get("imported") for arms in evals.arms.values() for one in arms):
         return Passed("answers that are not right are readable; whether any was cut is not known")
     return None
-
-
-def _allowed(suite: Suite) -> float:
-    return suite.quality.max_empty_ratio if suite.quality else 0.0
 
 
 def _count_on_both(tasks: Sequence[Arms], is_faulty: Callable[[EvalItem], bool]) -> list[tuple[float, int]]:
