@@ -33,8 +33,7 @@ from benchgate.stats.distributions import pooled_deviation
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
-SHARES = ("error_rate", "goodput", "rejected", "validity")
-"""Metrics that are shares of a block's requests."""
+SHARES = ("error_rate", "goodput", "rejected", "validity")  # metrics that are shares of a block's requests
 
 
 def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
@@ -69,7 +68,6 @@ def _spread_of_log(evidence: Evidence, place: TrafficClass, measure: Measure) ->
 
 
 def _spread_of_share(evidence: Evidence, place: TrafficClass, metric: str) -> NoiseSpread | None:
-    """Return the spread of the share of requests that missed; None if a block has no requests that could."""
     if metric == "goodput" and place.slo is None:
         return None
     tally = tally_of(metric, place.slo)

@@ -152,7 +152,6 @@ class UntiedRuns(TiedRuns):
             estimate.problem = cannot
 
     def _require_noise_profile(self, max_age_s: float) -> None:
-        """Raise CannotJudge unless both runs had the same hardware and there is a fresh noise profile."""
         hardware = [describe_hardware(run.run.arms[Arm.CANDIDATE], run.run.environment) for run in self.runs]
         if hardware[0] != hardware[1]:
             reason = "without a live baseline, runs on what is not known to be the same hardware cannot be compared"

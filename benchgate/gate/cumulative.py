@@ -157,7 +157,6 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
 
 
 def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> Estimate | None:
-    """Estimate the total regression over the promotions that the suite counts; None if there is nothing to add."""
     if len(judged.run.arms) < len(Arm):
         return None
     chain, falls = _worst_chain(check, judged, creep.releases, alpha), METRICS[check.metric].higher_is_better

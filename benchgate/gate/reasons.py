@@ -422,7 +422,6 @@ _LONGEST = 280
 
 
 def _short(reason: str) -> str:
-    """Shorten a reason to one sentence; its check or guard has the whole of it."""
     return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} …"
 
 

@@ -44,8 +44,7 @@ _FEWEST_ITEMS = 30  # for a mean by Student's t
 _MILLIONTH = 1e-6
 OF_LOAD = ALL_LOAD_KINDS
 OF_QUALITY = frozenset({"quality"})
-AnsweredTasks = Mapping[str, int]
-"""Observed tasks with right or wrong items, and their numbers of items."""
+AnsweredTasks = Mapping[str, int]  # observed tasks with right or wrong items, and their numbers of items
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +241,6 @@ def _per_correct(
 
 
 def _held_back(one: StoredRun, as_of: date | None) -> str | None:
-    """Return why a run no longer passes since its verdict; None if it does."""
     if one.outcome is None or not one.outcome.promotes:
         return None
     if one.withdrawn is not None:
@@ -328,7 +326,6 @@ def baseline_difference(
 
 
 def _price_of(one: Deployment, *, in_use: bool) -> tuple[object, ...]:
-    """Return the price; terms of use only if they count."""
     return one.price_usd_per_hour, one.accelerators, one.token_prices, one.in_use_factor if in_use else None
 
 
@@ -454,7 +451,6 @@ def tokens_per_correct(
 def _ratio_limits(
     value: float, means: Sequence[ClusterMean | None], clustered: Sequence[bool], spent: float
 ) -> Limits | None:
-    """Return limits on the log scale; None for too few items or clusters."""
     known = [
         mean
         for mean, together in zip(means, clustered, strict=True)
@@ -470,7 +466,6 @@ def _ratio_limits(
 
 
 def _clusters(of: Sequence[QualityObservation]) -> list[str] | None:
-    """Return the cluster of each item; None without clusters."""
     items = [(one.task, item) for one in of for item in one.items]
     if all(item.cluster is None for _, item in items):
         return None
@@ -567,7 +562,6 @@ def _apart(
 
 
 def _named(stored: Sequence[StoredRun]) -> list[tuple[StoredRun, str]]:
-    """Name each run's candidate, with the run if two have the same name."""
     often = Counter(one.called(Arm.CANDIDATE) for one in stored)
     called = [(one, one.called(Arm.CANDIDATE)) for one in stored]
     return [(one, f"{name} ({one.short})" if often[name] > 1 else name) for one, name in called]
@@ -581,7 +575,6 @@ def _order(row: CandidateRow) -> tuple[bool, bool, float, str]:
 def _cheapest(
     candidates: Sequence[CandidateRow], alike: Sequence[StoredRun], bases: Mapping[str, CandidateRow]
 ) -> CheapestOption | str:
-    """Return the cheapest passing candidate, or why none is named."""
     counted = [row for row in candidates if row.apart is None]
     best = cheapest_option([row.option for row in counted])
     if best is None:

@@ -212,7 +212,6 @@ class KvCache:
     accelerators: int = 1
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be, a ConfigError where that is by the model's configuration."""
         if not 0 <= self.memory_bytes <= MAX_MEMORY_BYTES:
             raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {MAX_MEMORY_BYTES:g}")
         _ = self.bytes_per_request
@@ -268,7 +267,6 @@ class SizingInput:
     cache: KvCache | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers of a request that cannot be."""
         for name in ("residence_s", "tokens_per_request"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= _MOST:

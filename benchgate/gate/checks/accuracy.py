@@ -36,8 +36,7 @@ from benchgate.stats.sequential import anytime_p, holm, independent_differences
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
-Units = Mapping[str, tuple[str, ...]]
-"""Task name of checks → the observed tasks that it consists of."""
+Units = Mapping[str, tuple[str, ...]]  # task name of checks → the observed tasks that it consists of
 Items = Mapping[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]
 """Observed task → the baseline's and the candidate's items so far, in planned order."""
 
@@ -221,7 +220,6 @@ def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha
 def _require_clear_answers(
     paired: Sequence[Pairs], regression: ItemRegression, margin: float, tested: float, alpha: float
 ) -> None:
-    """Raise CannotJudge if the outcome rests on truncated or unreadable answers, of either arm."""
     why = _why_unclear(paired)
     unclear = sum(int(np.sum(one.lost & one.candidate_unclear)) for one in paired)
     if regression.limits.upper >= margin and unclear:
@@ -364,7 +362,6 @@ def _judged_so_far(spec: CheckSpec, suite: Suite, paired: Mapping[str, Pairs]) -
 
 
 def _estimate_stopped(estimate: Estimate, paired: Sequence[Pairs], alpha: float) -> None:
-    """Estimate a regression beyond the margin; raise CannotJudge if the items so far do not show one."""
     differences, margin = _rounds([one.scores for one in paired]), estimate.margin
     estimate.method = "betting e-process, valid whenever it is stopped"
     p_value = _p_beyond(paired, margin)

@@ -26,8 +26,7 @@ from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
-Units = Mapping[str, tuple[str, ...]]
-"""Task name of checks → the observed tasks that it consists of."""
+Units = Mapping[str, tuple[str, ...]]  # task name of checks → the observed tasks that it consists of
 
 _SHARE_OF_ALPHA = 0.1
 """Error of the test that both askings score alike, as a share of alpha: noise must hardly ever fail it."""
@@ -188,7 +187,6 @@ def _mean(columns: Sequence[FloatArray]) -> float:
 
 
 def _require_healthy_answers(evidence: Evidence, units: Units, max_faulty_ratio: float) -> None:
-    """Raise CannotJudge if too many answers of either asking are empty, or wrong and truncated or unreadable."""
     for name, tasks in units.items():
         for repeat, asking in enumerate(("asked", "asked once more")):
             found = [quality_of(evidence, Arm.BASELINE, task, repeat) for task in tasks]

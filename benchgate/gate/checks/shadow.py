@@ -70,8 +70,7 @@ class ShadowChecks:
 
 # Length, refusals and cut answers: warnings and notes beside `shadow_excess`
 
-LENGTH_BAND = (0.9, 1.1)
-"""Ratio of answer lengths that does not warn. Outside of it, a candidate rambles or breaks off."""
+LENGTH_BAND = (0.9, 1.1)  # ratio of answer lengths that does not warn; outside of it, a candidate rambles or breaks off
 _CUT_GAP = 0.01
 _WARNINGS = 4
 
@@ -121,7 +120,6 @@ def length_ratio(rows: Sequence[ShadowItem]) -> float | None:
 
 
 def _discordant(rows: Sequence[ShadowItem], property_of: Callable[[ShadowItem], tuple[bool, bool]]) -> tuple[int, int]:
-    """Count the rows where only the candidate's answer has a property, and where only the baseline's has."""
     pairs = [property_of(row) for row in rows]
     return sum(ours and not theirs for theirs, ours in pairs), sum(theirs and not ours for theirs, ours in pairs)
 
@@ -132,7 +130,6 @@ def _ratio(lengths: Sequence[tuple[int, int]]) -> float | None:
 
 
 def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
-    """Yield pairs of lengths: in tokens if both servers report them for every answer, and in characters."""
     facts = [(row.primary_facts, row.candidate_facts) for row in rows]
     both = [(theirs, ours) for theirs, ours in facts if theirs is not None and ours is not None]
     tokens = [(theirs.tokens, ours.tokens) for theirs, ours in both]
@@ -263,8 +260,7 @@ def _p_value(estimate: Estimate, lost: int, gained: int, n: int, trace: Trace | 
 MAX_MISSING_VERDICTS = 0.05
 """Share of verdicts that may be missing: a judge that gives fewer is down or does not follow its instructions."""
 
-MAX_BY_POSITION = 0.5
-"""Share of pairs that a judge may decide by their position; beyond it, the judge sees too little."""
+MAX_BY_POSITION = 0.5  # share of pairs that a judge may decide by their position; beyond it, the judge sees too little
 
 _OTHER_JUDGE = "take a judge that reads both answers, or a prompt that lets it call them a tie"
 _CHECK_JUDGE = "see whether the judge answers with the JSON object that it is asked for, and measure again"
@@ -364,7 +360,6 @@ def _weight(by_judge: Counter[JudgeVerdict | None]) -> tuple[int, int]:
 
 
 def _compare_net_losses(estimate: Estimate, comparison: Comparison, pairs: RowPairs, alpha: float) -> None:
-    """Estimate how many more net losses the judged candidate has than the reference, prompt by prompt."""
     estimate.notes = unanswered_notes(comparison, len(pairs))
     losses = [(_NET_LOSS.get(ours.judged), _NET_LOSS.get(theirs.judged)) for ours, theirs in pairs]
     both = [(ours, theirs) for ours, theirs in losses if ours is not None and theirs is not None]
@@ -518,7 +513,6 @@ class _Disagreements:
         self.widest = 1.0 + weight if self.sampled else MAX_EXCESS_CHANGE
 
     def excess(self, alpha: float, margin: float, trace: Trace | None = None) -> Excess | None:
-        """Estimate the excess of one run."""
         if not self.sampled:
             return excess_disagreement(self.candidate_share, self._own, alpha, margin=margin, trace=trace)
         return excess_sampled(self.candidate_share > 0, self.own_share > 0, alpha, margin=margin, trace=trace)

@@ -397,7 +397,6 @@ def _one_per_request(metric: str, block: LoadObservation, q: float) -> FloatArra
 
 
 def _rate_against_bound(estimate: Estimate, per_block: FloatArray, alpha: float) -> None:
-    """Hold a rate to a least one, or a cost to a highest one."""
     at_least, bound, trace = estimate.rule.lower_is_worse, estimate.margin, estimate.trace
     sign = -1 if at_least else 1
     if not (np.isfinite(per_block).all() and (per_block > 0).all()):
@@ -528,7 +527,6 @@ def between_runs(
 
 
 def _variance_of_blocks(values: FloatArray) -> VarianceComponent:
-    """Return the variance of the mean of one run's blocks, two at least."""
     return VarianceComponent(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 

@@ -24,8 +24,7 @@ from benchgate.model.verdict import Difference
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
-FLAGS = "flags"
-"""Name of the fact that holds a server's start-up settings."""
+FLAGS = "flags"  # name of the fact that holds a server's start-up settings
 
 _EACH_AN_ACCELERATOR = ("tp_size", "tensor_parallel_size", "pp_size", "pipeline_parallel_size", "num_shard")
 _REPLICAS = ("dp_size", "data_parallel_size")
@@ -92,7 +91,6 @@ def declaring_key(field: str, flag: str | None, one: Declared, other: Declared) 
 
 
 def _declared_hardware(one: Declared, other: Declared) -> str | None:
-    """Return the declaring key if the suite's number, and for two kinds both names, agree with the servers."""
     names = [reported_accelerators(side.deployment) for side in (one, other)]
     drivers = {str(side.deployment.facts.get("driver")) for side in (one, other)}
     if len(drivers) > 1:
@@ -360,7 +358,6 @@ def _difference(
 
 
 def _shared(baseline: Declared, candidate: Declared) -> Iterator[_FieldDifference]:
-    """Yield the fields that both must share and whose values differ."""
     one, other = baseline.deployment, candidate.deployment
     for name, field in _FIELDS.items():
         theirs, ours = field.value(one), field.value(other)
@@ -381,13 +378,11 @@ def _shared(baseline: Declared, candidate: Declared) -> Iterator[_FieldDifferenc
 
 
 def _flags(deployment: Deployment) -> dict[str, str] | None:
-    """Return the start-up flags that the server reports; None if it reports none."""
     flags = deployment.facts.get(FLAGS)
     return dict(flatten_json(flags)) if isinstance(flags, dict) and flags else None
 
 
 def _itself(deployment: Deployment) -> dict[str, str]:
-    """Return the properties of a deployment outside the shared fields, as text by name."""
     fixed = {"model": deployment.model}
     if deployment.url is not None:
         fixed["address"] = deployment.url

@@ -187,7 +187,6 @@ def _match_items(task: str, baseline: tuple[EvalItem, ...], candidate: tuple[Eva
 
 
 def _require_scores(task: str, rows: _Rows, *, continuous: bool) -> None:
-    """Raise CannotJudge for an item without a finite score, or one that should be right or wrong and is neither."""
     for place, arm in enumerate(Arm):
         for row in rows:
             item = row[place]
@@ -227,12 +226,10 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
     )
 
 
-_FEW_FAULTY = 2
-"""Number of faulty answers that is never too many: of 50 items a single one is 2 %."""
+_FEW_FAULTY = 2  # number of faulty answers that is never too many: of 50 items a single one is 2 %
 
 Arms = tuple[QualityObservation, QualityObservation]
-Units = Mapping[str, Sequence[Arms]]
-"""Task names of checks → the observed tasks of each, on both arms."""
+Units = Mapping[str, Sequence[Arms]]  # task names of checks → the observed tasks of each, on both arms
 
 
 def too_many(faulty: float, n: int, allowed: float) -> bool:
@@ -248,8 +245,7 @@ def is_empty(item: EvalItem) -> bool:
 MAX_UNANSWERED = 0.01
 """Share of prompts that the baseline may leave unanswered; they are left out. Of few prompts, two may be."""
 
-MAX_WITHOUT_SIMILARITY = 0.05
-"""Share of prompts whose similarity may be missing. One prompt always may."""
+MAX_WITHOUT_SIMILARITY = 0.05  # share of prompts whose similarity may be missing; one prompt always may
 
 MEASURE_AGAIN = "see the server's log and measure again"
 _CHECK_EMBEDDINGS = "see what the embeddings endpoint replies to texts like these, and measure again"

@@ -25,8 +25,7 @@ from benchgate.units import show_percent
 
 MISCOUNTED_SHARE = 0.01  # of the successful answers
 _LEAST = 3  # of them: fewer are exceptions
-WITHHELD = 1
-"""Allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token."""
+WITHHELD = 1  # allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token
 
 
 def undercounted(columns: RequestColumns) -> BoolArray:
@@ -60,7 +59,6 @@ def miscounted(columns: RequestColumns, requested: int | None = None) -> str | N
 
 
 def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
-    """Return the share of marked answers among the successful ones; None if negligible."""
     of_ok = marked[succeeded(columns)]
     if np.count_nonzero(of_ok) < _LEAST or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
         return None
@@ -82,8 +80,7 @@ def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[In
 
 
 LEAST_PAIRS = 10
-CONTRADICTED = 1.02
-"""Significantly larger inflation is removed from the candidate's token metrics."""
+CONTRADICTED = 1.02  # significantly larger inflation is removed from the candidate's token metrics
 ROUNDING = 1e-9
 _SURE = 0.1  # of alpha: there are several stages and two-sided estimates
 _STREAMED = 3  # pieces: fewer do not show the tokens per piece

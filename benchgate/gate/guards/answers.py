@@ -37,8 +37,7 @@ from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
-_MIN_ITEMS = 30
-"""With fewer items, a share of right answers tells little about guessing."""
+_MIN_ITEMS = 30  # with fewer items, a share of right answers tells little about guessing
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +74,8 @@ class Evals:
 
 # --- Empty and unreadable answers -------------------------------------------------------------------------------------
 
-_MOST_RATE_GAP = 0.01
-"""Arms whose rates of empty answers differ by more than a point did not do the same task."""
-_MOST_COUNT_GAP = 2
-"""A difference of two answers is no evidence: of 50 items a single one is 2 %."""
+_MOST_RATE_GAP = 0.01  # arms whose rates of empty answers differ by more than a point did not do the same task
+_MOST_COUNT_GAP = 2  # a difference of two answers is no evidence: of 50 items a single one is 2 %
 
 
 @guard("answers-not-empty", "the answers are not empty", invalidates=QUALITY, needs=EVALS)
@@ -359,7 +356,6 @@ def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
 
 
 def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], suite: Suite) -> bool:
-    """Return True if the baseline scores within the `expect` of its task or group."""
     entry = suite.quality.entry(task) if suite.quality is not None else None
     if entry is None or entry.expect is None:
         return False
@@ -370,8 +366,7 @@ def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], su
 
 # --- Shadow answers ---------------------------------------------------------------------------------------------------
 
-MOST_EMPTY = 0.01
-"""Share of an arm's answers that may be empty; two always may."""
+MOST_EMPTY = 0.01  # share of an arm's answers that may be empty; two always may
 _MOST_NAMED_PROMPTS = 3
 _MIN_PROMPTS = 20
 

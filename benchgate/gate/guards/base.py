@@ -16,10 +16,8 @@ from benchgate.suite.schema import Suite, traffic_classes
 LOAD = "load"
 QUALITY = "quality"
 SHADOW = "shadow"
-SPEED = "speed"
-"""Latencies, throughputs and goodput: a late client distorts them without changing any response."""
-TOKENS = "tokens"
-"""Metrics that divide by, or sum, the server's count of output tokens."""
+SPEED = "speed"  # latencies, throughputs and goodput: a late client distorts them without changing any response
+TOKENS = "tokens"  # metrics that divide by, or sum, the server's count of output tokens
 EVERYTHING = (LOAD, QUALITY, "divergence", SHADOW)
 
 _COMPARED = "compared-"

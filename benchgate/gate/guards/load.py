@@ -35,11 +35,9 @@ from benchgate.suite.checks import covers, judges
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
-Pair = tuple[LoadObservation, LoadObservation]
-"""Executions of baseline and candidate in one block of a stage."""
+Pair = tuple[LoadObservation, LoadObservation]  # executions of baseline and candidate in one block of a stage
 
-_POINT = 0.01
-"""Largest difference between the arms' shares of responses that two sound servers show."""
+_POINT = 0.01  # largest difference between the arms' shares of responses that two sound servers show
 
 
 def answered_by_both(pair: Pair) -> tuple[IntArray, IntArray]:
@@ -196,7 +194,6 @@ def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
 
 
 def _share(run: Evidence, stage: str, arm: Arm, mark: Callable[[LoadObservation], BoolArray]) -> float | None:
-    """Return the share of marked answers among an arm's successful ones; None if there are none."""
     found = [mark(o)[succeeded(o.requests)] for o in load_of(run, stage, arm).values()]
     count = sum(map(len, found))
     return sum(int(one.sum()) for one in found) / count if count else None
@@ -246,7 +243,6 @@ def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
 
 
 def _lacks_reasoning(executions: Iterable[LoadObservation]) -> bool:
-    """Return True if the reasoning tokens explain the missing tokens in most undercounted answers."""
     explained = found = 0
     for execution in executions:
         columns, fewer = execution.requests, undercounted(execution.requests)
@@ -392,8 +388,7 @@ def _reached_limit(execution: LoadObservation, requested_tokens: int | None) -> 
 # --- Uncounted failures and background traffic ------------------------------------------------------------------------
 
 _MANY_FAILED = 0.05
-_COUNTING = ("error_rate", "goodput", "validity", "rejected")
-"""Metrics that count failures."""
+_COUNTING = ("error_rate", "goodput", "validity", "rejected")  # metrics that count failures
 _LEAST_SHARE = 2 / 3  # of the background requests that the baseline answered
 _NOISE_SD = 2.0
 
@@ -453,7 +448,6 @@ def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
 
 
 def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> tuple[int, int]:
-    """Return the number of failed requests that no required check counts, and of all requests."""
     checks = [
         check
         for check in suite.gate.checks
@@ -499,7 +493,6 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
 
 
 def _starved(run: Evidence, name: str, alpha: float) -> str | None:
-    """Describe a candidate that answered significantly fewer requests than allowed; None if it did not."""
     pairs = paired_load(run, name)
     counts = np.array([[np.count_nonzero(succeeded(o.requests)) for o in pair] for pair in pairs], dtype=np.float64)
     if len(counts) < 2:

@@ -72,7 +72,6 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
 
 
 def _contradiction(ratios: TextRatios, arm: Arm) -> str | None:
-    """Describe how this arm's text contradicts its usage; None if it does not beyond the bounds."""
     text = ratios.chars_per_token if arm is Arm.CANDIDATE else ratios.chars_per_token.reversed()
     if text.limits.upper < math.log(_MISSING) - ROUNDING:
         return _less_text(text, arm, _MISSING)
@@ -163,7 +162,6 @@ def _more_marked(
 
 
 def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[dict[Arm, int], int]:
-    """Count the requests marked on one arm alone, and those with data on both arms."""
     alone, n = dict.fromkeys(Arm, 0), 0
     for pair in paired_load(run, stage):
         (baseline, known), (candidate, also_known) = (

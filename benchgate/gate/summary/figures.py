@@ -317,7 +317,6 @@ def figure_notes(
 
 
 def _regression(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
-    """Estimate the regression; None if the items give no limits."""
     try:
         require_clusters(paired)
     except CannotJudge:

@@ -75,8 +75,7 @@ TREND_METRICS = (
     "capacity_in_flight_per_accelerator",
 )  # fmt: skip
 _Number = tuple[float | None, Limits | None]
-IMPORTED_METRICS = ("ttft_sent_s",)
-"""Metrics that only runs imported from another tool have, beside TREND_METRICS."""
+IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS
 LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
 MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
 
@@ -168,7 +167,6 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
 def _rates(
     evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
 ) -> dict[str, _Number]:
-    """Return means over blocks, and shares of all scheduled requests, each with its limits."""
     deployment = evidence.run.arms[arm]
     tokens = [request_metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
     requests = [request_metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
@@ -224,7 +222,6 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
 
 
 def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
-    """Return count limits, or None for clustered items, which do not flip independently."""
     if ratio is None or figures.clusters is not None:
         return None
     return intervals.count_limits(round(ratio * figures.n), figures.n)
@@ -268,7 +265,6 @@ def _row(
     stage: str | None = None,
     task: str | None = None,
 ) -> MetricRow:
-    """Return a row; its interval is kept only if both ends are finite."""
     ends: tuple[float | None, float | None] = (None, None)
     if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
         ends = limits.lower, limits.upper
