@@ -71,7 +71,7 @@ class Comparison:
         return self.judged
 
     def baseline_quality(self, task: str, repeat: int = 0) -> QualityObservation | None:
-        """Return the items that the candidate's are paired with; with `repeat`, those of the same arm asked again."""
+        """Return the items that the candidate's are paired with; with `repeat`, those of the same arm queried again."""
         return quality_of(self.baseline_run, self.baseline_arm, task, repeat)
 
     def candidate_quality(self, task: str) -> QualityObservation | None:
@@ -244,7 +244,7 @@ def look_of(suite: Suite, evidence: Evidence) -> Look | None:
     looks = suite.load.looks
     measured = blocks_measured(suite, evidence)
     number = max(1, sum(measured >= blocks for blocks in looks))
-    fractions = fractions_of(looks)
+    fractions = tuple(blocks / looks[-1] for blocks in looks)  # as planned, whatever was excluded for the client's sake
     tails = look_alphas(fractions, suite.gate.alpha)
     return Look(number, len(looks), looks[number - 1], looks[-1], tails[number - 1], fractions, evidence.ended)
 
@@ -256,14 +256,6 @@ def stricter_look(suite: Suite, comparison: Comparison) -> Look | None:
         own = Suite.from_stored(comparison.reference.run.suite)
         looks.append(look_of(own.model_copy(update={"gate": suite.gate}), comparison.reference))
     return min((look for look in looks if look is not None), key=lambda look: look.alpha, default=None)
-
-
-def fractions_of(looks: tuple[int, ...]) -> tuple[float, ...]:
-    """Return the share of the most blocks that each look has, as planned.
-
-    Blocks excluded for the client's sake change the coverage by less than can be simulated.
-    """
-    return tuple(blocks / looks[-1] for blocks in looks)
 
 
 def blocks_measured(suite: Suite, evidence: Evidence) -> int:

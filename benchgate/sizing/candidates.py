@@ -177,13 +177,6 @@ class CandidateRow:
         return Option(self.name, quality, usd, share, self.passes)
 
 
-def baseline_row(one: StoredRun, answered: AnsweredTasks, *, in_use: bool) -> CandidateRow:
-    """Build the row of a run's baseline, whose cost its candidate is compared with."""
-    found = _measured(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", answered, in_use=in_use)
-    share = EstimateWithLimits(1.0, Limits(1.0, 1.0)) if isinstance(found.usd, EstimateWithLimits) else found.usd
-    return replace(found, share=share, unchecked=one.unchecked)
-
-
 def candidate_row(
     one: StoredRun, name: str, baseline: CandidateRow, answered: AnsweredTasks, *, in_use: bool, as_of: date | None
 ) -> CandidateRow:
@@ -514,13 +507,20 @@ def compare_candidates(
                 " the same suite"
             )
     answered = {task: n for one in stored for arm in Arm for task, n in answered_tasks(one.rows, arm).items()}
-    bases = {one.run.id: baseline_row(one, answered, in_use=in_use) for one in stored}
+    bases = {}
+    for one in stored:
+        name = f"{one.called(Arm.BASELINE)} (baseline)"
+        row = _measured(one, Arm.BASELINE, name, answered, in_use=in_use)
+        own_share = EstimateWithLimits(1.0, Limits(1.0, 1.0)) if isinstance(row.usd, EstimateWithLimits) else row.usd
+        bases[one.run.id] = replace(row, share=own_share, unchecked=one.unchecked)
     fit = [one for one in stored if ineligible_because(one.run, one.verdict) is None]
     first = next((one for one in fit if isinstance(bases[one.run.id].usd, EstimateWithLimits)), fit[0] if fit else None)
-    found = {
-        one.run.id: candidate_row(one, name, bases[one.run.id], answered, in_use=in_use, as_of=as_of)
-        for one, name in _named(stored)
-    }
+    often, found = Counter(one.called(Arm.CANDIDATE) for one in stored), {}
+    for one in stored:
+        called = one.called(Arm.CANDIDATE)
+        name = f"{called} ({one.short})" if often[called] > 1 else called
+        base = bases[one.run.id]
+        found[one.run.id] = candidate_row(one, name, base, answered, in_use=in_use, as_of=as_of)
     apart = _apart(fit, first, bases, in_use=in_use)
     # Candidates with a cost must share a price list with the first of them.
     priced = [one for one in fit if apart[one.run.id] is None and isinstance(found[one.run.id].usd, EstimateWithLimits)]
@@ -559,12 +559,6 @@ def _apart(
         else baseline_difference(one, first, (bases[one.run.id].quality, here), in_use=in_use)
         for one in fit
     }
-
-
-def _named(stored: Sequence[StoredRun]) -> list[tuple[StoredRun, str]]:
-    often = Counter(one.called(Arm.CANDIDATE) for one in stored)
-    called = [(one, one.called(Arm.CANDIDATE)) for one in stored]
-    return [(one, f"{name} ({one.short})" if often[name] > 1 else name) for one, name in called]
 
 
 def _order(row: CandidateRow) -> tuple[bool, bool, float, str]:

@@ -83,12 +83,8 @@ class Demand:
 
     def times(self, factor: float) -> Demand:
         """Scale all rates, as from requests to tokens."""
-
-        def scaled(value: float | None) -> float | None:
-            return None if value is None else value * factor
-
-        mean_per_s = self.mean_per_s * factor
-        return Demand(mean_per_s, scaled(self.p95_per_s), scaled(self.peak_per_s), scaled(self.growth_per_s2))
+        optional = (self.p95_per_s, self.peak_per_s, self.growth_per_s2)
+        return Demand(self.mean_per_s * factor, *(None if value is None else value * factor for value in optional))
 
 
 def demand_from_hours(per_s: Sequence[float]) -> Demand:

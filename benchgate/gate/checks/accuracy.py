@@ -18,6 +18,7 @@ from benchgate.gate.evidence.items import (
     MORE_TOKENS,
     Pairs,
     forgive_unclear_losses,
+    mean_over_tasks,
     pair_task,
     pair_unit,
     require_clusters,
@@ -179,11 +180,11 @@ class _OwnAccuracy:
 
 
 def _own_accuracy(paired: Sequence[Pairs], scores: Sequence[FloatArray], floor: float, alpha: float) -> _OwnAccuracy:
-    right, n = sum(int(np.sum(one == 1)) for one in scores), _count(paired)
+    right, n = sum(int(np.sum(one == 1)) for one in scores), sum(map(len, paired))
     if all(one.clusters is None for one in paired) and len({len(one) for one in paired}) == 1:
         limits, p_value = clopper_pearson(right, n, alpha), binom_cdf(right, n, floor)
         return _OwnAccuracy(right / n, limits, p_value, "Clopper-Pearson limits over items")
-    value = _mean(scores)
+    value = mean_over_tasks(scores)
     found = mean_share_limits(scores, [one.clusters for one in paired], alpha)
     if found is None:  # one item alone has no spread
         return _OwnAccuracy(value, Limits(0.0, 1.0), 1.0, "none")
@@ -205,8 +206,8 @@ def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha
     Both all items and the mean over tasks must have room: one large task that the baseline can do is most of the items,
     but only one of the tasks over which the regression is averaged.
     """
-    right, n = sum(int(np.sum(one.baseline == 1)) for one in paired), _count(paired)
-    mean = _mean([one.baseline for one in paired])
+    right, n = sum(int(np.sum(one.baseline == 1)) for one in paired), sum(map(len, paired))
+    mean = mean_over_tasks([one.baseline for one in paired])
     if clopper_pearson(right, n, alpha).lower <= margin:
         share = f"{right} of {n} items"
     elif mean <= margin:
@@ -248,29 +249,21 @@ def _why_unclear(paired: Sequence[Pairs]) -> str:
 
 def _fill_scores(estimate: Estimate, paired: Sequence[Pairs]) -> None:
     """Fill in the number of items and the mean scores; scores of several tasks have no mean."""
-    estimate.n = _count(paired)
+    estimate.n = sum(map(len, paired))
     continuous = any(one.continuous for one in paired)
     if any(len(one) == 0 for one in paired) or (continuous and len(paired) > 1):
         return
     if continuous:
         estimate.rule = replace(estimate.rule, unit=Unit.COUNT)
     if estimate.rule.scale is not Scale.ABSOLUTE:
-        estimate.baseline = _mean([one.baseline for one in paired])
-    estimate.candidate = _mean([one.candidate for one in paired])
+        estimate.baseline = mean_over_tasks([one.baseline for one in paired])
+    estimate.candidate = mean_over_tasks([one.candidate for one in paired])
 
 
 def _fill_regression(estimate: Estimate, regression: ItemRegression, notes: Sequence[str]) -> None:
     estimate.n, estimate.method = regression.n, regression.method
     estimate.value, estimate.limits, estimate.p_value = regression.estimate, regression.limits, regression.p_value
     estimate.notes += notes
-
-
-def _mean(scores: Sequence[FloatArray]) -> float:
-    return sum(float(np.mean(one)) for one in scores) / len(scores)
-
-
-def _count(paired: Sequence[Pairs]) -> int:
-    return sum(len(one) for one in paired)
 
 
 # --- One part of an average that broke alone --------------------------------------------------------------------------

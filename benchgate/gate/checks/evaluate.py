@@ -91,7 +91,10 @@ def _judgement(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Com
     estimate.problem = estimate.problem or clear.problem
     estimate.notes += [note for stage in spec.stages for note in left_out_notes(comparison, stage, suite)]
     estimate.notes += clear.notes
-    if _executions(clear.comparison, spec.stages) == _executions(comparison, spec.stages):
+    used, measured = (
+        sum(o.stage in spec.stages for run in runs.runs for o in run.load) for runs in (clear.comparison, comparison)
+    )
+    if used == measured:
         return Judgement(spec, estimate)
     return Judgement(spec, estimate, _measure(spec, suite, comparison))
 
@@ -101,10 +104,6 @@ def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Estimate:
     with estimate.keeping_problems():
         FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison)
     return estimate
-
-
-def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
-    return sum(o.stage in stages for run in comparison.runs for o in run.load)
 
 
 def _add_notes(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:

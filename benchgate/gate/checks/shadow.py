@@ -1,7 +1,7 @@
 """Checks of the shadow comparison: baseline and candidate answer the same recorded prompts.
 
 - `shadow_excess`: how much more often the candidate differs from the baseline than the baseline differs from itself.
-- `shadow_validity`: answers in the form that a prompt asked for (JSON, a schema, calls of offered tools). A candidate
+- `shadow_validity`: answers in the form that a prompt requires (JSON, a schema, calls of offered tools). A candidate
   that breaks the form loses what its clients need, so no noise is subtracted.
 - `judge_loss`: answers that a judge finds worse, less those it finds better. Its verdicts on two answers of the
   baseline itself should balance; where they do not, it warns.
@@ -24,11 +24,11 @@ from benchgate.gate.evidence.items import (
     DIFFERENT,
     MEASURE_AGAIN,
     RowPairs,
+    lacks_similarity,
     paired_rows,
     pairs_with_similarity,
     require_pass_at_worst,
     require_similarity,
-    similarity_notes,
     unanswered_notes,
 )
 from benchgate.gate.policy import CheckSpec
@@ -37,7 +37,6 @@ from benchgate.model.records import (
     NO_VERDICT,
     UNFIT_JUDGE,
     AnswerAgreement,
-    AnswerFacts,
     BoolArray,
     FloatArray,
     JudgeVerdict,
@@ -196,7 +195,7 @@ def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -
 
 
 def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
-    """Estimate the share of the candidate's own answers in the form asked for, with Clopper-Pearson limits."""
+    """Estimate the share of the candidate's own answers in the required form, with Clopper-Pearson limits."""
     estimate.n_unit, estimate.method = "answers", "Clopper-Pearson limits over answers"
     least, counts = estimate.margin, _count_forms(paired_rows(comparison), stored=False)
     n, valid = counts.n, counts.candidate
@@ -213,7 +212,7 @@ def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: fl
 def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
     """Count answers with and without their form. Raises CannotJudge if no prompt asks for one.
 
-    The form of an answer is None if none was asked for, or if tools were offered and words came. Where only one of two
+    The form of an answer is None if none was required, or if tools were offered and words came. Where only one of two
     answers is judged, a sound call on one side is what the other lacks, and a broken one is what the other does
     without.
     """
@@ -222,7 +221,8 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
         if stored:
             theirs, finish = _candidate_valid(reference), reference.candidate_finish
         else:
-            theirs, finish = _valid(judged.primary_facts), judged.primary_finish
+            facts, finish = judged.primary_facts, judged.primary_finish
+            theirs = None if facts is None else facts.valid
         ours, ours_cut = _candidate_valid(judged), judged.candidate_finish == "length"
         if theirs is None and ours is None:
             continue
@@ -240,13 +240,10 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
 
 def _candidate_valid(row: ShadowItem) -> bool | None:
     """Return the candidate's form: False for a missing answer to a prompt that the baseline answers in a form."""
-    if row.candidate is None:
-        return None if _valid(row.primary_facts) is None else False
-    return _valid(row.candidate_facts)
-
-
-def _valid(facts: AnswerFacts | None) -> bool | None:
-    return None if facts is None else facts.valid
+    facts = row.primary_facts if row.candidate is None else row.candidate_facts
+    if facts is None or facts.valid is None:
+        return None
+    return facts.valid and row.candidate is not None
 
 
 def _p_value(estimate: Estimate, lost: int, gained: int, n: int, trace: Trace | None = None) -> float:
@@ -444,7 +441,11 @@ def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> 
     estimate.n, estimate.baseline, estimate.candidate = excess.n, float(theirs.mean()), float(ours.mean())
     estimate.value, estimate.limits, estimate.p_value = excess.estimate, excess.limits, excess.p_value
     estimate.warn("; ".join(behaviour_warnings(rows, alpha)) or None)
-    estimate.notes = [*unanswered_notes(comparison, len(rows)), *similarity_notes(rows), *_behaviour_notes(rows)]
+    estimate.notes = unanswered_notes(comparison, len(rows))
+    missing = sum(map(lacks_similarity, rows))
+    if missing:
+        estimate.notes.append(f"{missing} of {len(rows)} prompts left out: their similarity is missing")
+    estimate.notes += _behaviour_notes(rows)
     if excess.limits.upper < margin or excess.p_value > alpha:
         # Even the worst candidate must be able to fail: noise leaves it only 1 - y to lose.
         unlike = tuple((replace(one, with_primary=DIFFERENT, with_secondary=DIFFERENT), b) for one, b in compared)
@@ -471,7 +472,7 @@ def run_excess(evidence: Evidence, alpha: float) -> Excess | None:
 def excess_of_rows(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:
     """Return the shares of disagreement of candidate and baseline, and the excess, over some of `usable_rows`.
 
-    The baseline's share is None if it was asked twice on none of them. There must be at least one row.
+    The baseline's share is None if it was queried twice on none of them. There must be at least one row.
     """
     judged = _Disagreements(rows)
     own = judged.own_share
@@ -490,7 +491,7 @@ def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool, trace
 class _Disagreements:
     """Per prompt, how much the candidate differs (x) and whether the baseline differs from itself (y).
 
-    If the baseline was asked twice on a sample of the prompts only, x looks at its first answer alone, and y is known
+    If the baseline was queried twice on a sample of the prompts only, x looks at its first answer alone, and y is known
     on that sample.
     """
 

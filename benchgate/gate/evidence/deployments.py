@@ -140,13 +140,8 @@ def accelerators_by_flags(deployment: Deployment) -> int:
     if not isinstance(flags, Mapping):
         return 1
     shared = str(flags.get(_SHARED_REPLICAS, False)).casefold() in ("true", "1")
-    replicas = 1 if shared else math.prod(_sizes(flags, _REPLICAS))
-    return math.prod(_sizes(flags, _EACH_AN_ACCELERATOR)) * replicas
-
-
-def _sizes(flags: Mapping[str, object], names: Collection[str]) -> list[int]:
-    found = (flags.get(name, 1) for name in names)
-    return [size for size in found if isinstance(size, int) and not isinstance(size, bool) and size >= 1]
+    found = [flags.get(name, 1) for name in (*_EACH_AN_ACCELERATOR, *(() if shared else _REPLICAS))]
+    return math.prod(n for n in found if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
 
 
 def models_in(name: str) -> set[str]:

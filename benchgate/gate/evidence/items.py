@@ -146,6 +146,11 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
     )
 
 
+def mean_over_tasks(scores: Sequence[FloatArray]) -> float:
+    """Return the mean over tasks of their means: each has equal weight."""
+    return sum(float(np.mean(one)) for one in scores) / len(scores)
+
+
 def forgive_unclear_losses(one: Pairs) -> ScorePairs:
     """Return the scores as if every lost item with an unclear answer were right."""
     candidate = np.where(one.lost & one.candidate_unclear, one.baseline, one.candidate)
@@ -271,11 +276,15 @@ def usable_rows(evidence: Evidence) -> tuple[ShadowItem, ...]:
         raise invalid(f"only {len(shadow.items)} of {shadow.expected_n} prompts were shadowed", MEASURE_AGAIN)
     if len({item.prompt_id for item in shadow.items}) != len(shadow.items):
         raise invalid("some prompts of the shadow comparison have the same id", MEASURE_AGAIN)
-    missing = [item for item in shadow.items if not _answered_by_baseline(item)]
+    answered: list[ShadowItem] = []
+    missing: list[ShadowItem] = []
+    for item in shadow.items:
+        complete = item.primary is not None and (item.secondary is not None or bool(item.once))
+        (answered if complete else missing).append(item)
     if too_many(len(missing), len(shadow.items), MAX_UNANSWERED):
         first = f"first {missing[0].prompt_id}: {missing[0].error}"
         raise invalid(f"the baseline itself failed on {len(missing)} prompts, {first}", MEASURE_AGAIN)
-    return tuple(sorted(filter(_answered_by_baseline, shadow.items), key=lambda item: item.prompt_id))
+    return tuple(sorted(answered, key=lambda item: item.prompt_id))
 
 
 def paired_rows(comparison: Comparison) -> RowPairs:
@@ -287,7 +296,12 @@ def paired_rows(comparison: Comparison) -> RowPairs:
     if not isinstance(comparison, TiedRuns):
         return tuple((row, row) for row in judged)
     reference = {row.prompt_id: row for row in usable_rows(comparison.reference)}
-    if _prompt_hashes(comparison.judged) != _prompt_hashes(comparison.reference):
+    prompts = [
+        {item.prompt_id: (item.prompt_sha256, bool(item.once)) for item in run.shadow.items}
+        for run in comparison.runs
+        if run.shadow is not None
+    ]
+    if prompts[0] != prompts[1]:
         raise invalid("the two runs shadowed different prompts", MEASURE_AGAIN)
     return tuple((row, reference[row.prompt_id]) for row in judged if row.prompt_id in reference)
 
@@ -297,15 +311,6 @@ def unanswered_notes(comparison: Comparison, used: int) -> list[str]:
     shadow = comparison.judged.shadow
     missing = 0 if shadow is None else len(shadow.items) - used
     return [f"{missing} of {used + missing} prompts left out: the baseline did not answer them"] if missing else []
-
-
-def _answered_by_baseline(item: ShadowItem) -> bool:
-    return item.primary is not None and (item.secondary is not None or bool(item.once))
-
-
-def _prompt_hashes(evidence: Evidence) -> dict[str, tuple[str, bool]]:
-    items = () if evidence.shadow is None else evidence.shadow.items
-    return {item.prompt_id: (item.prompt_sha256, bool(item.once)) for item in items}
 
 
 def lacks_similarity(row: ShadowItem) -> bool:
@@ -337,12 +342,6 @@ def require_pass_at_worst(
     if worst is None or worst.limits.upper >= margin:
         reason = f"depends on {missing} prompts whose similarity is missing: "
         raise inconclusive(f"{reason}if those answers were different, the margin would not be held", _CHECK_EMBEDDINGS)
-
-
-def similarity_notes(rows: tuple[ShadowItem, ...]) -> list[str]:
-    """Return a note on the prompts left out because their similarity is missing."""
-    missing = sum(map(lacks_similarity, rows))
-    return [f"{missing} of {len(rows)} prompts left out: their similarity is missing"] if missing else []
 
 
 def _compared_as(row: ShadowItem, candidate: PairFacts) -> ShadowItem:

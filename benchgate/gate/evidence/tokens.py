@@ -44,18 +44,17 @@ def miscounted(columns: RequestColumns, requested: int | None = None) -> str | N
     more than one piece's tokens: a server that passes the limit also sends what it counts. Counted but unsent reasoning
     could fake any throughput.
     """
-    few = _token_share(columns, undercounted(columns))
-    if few is not None:
-        return _describe(few, "fewer tokens than there were pieces of text")
-    if requested is None:
+    share, counts = _token_share(columns, undercounted(columns)), "fewer tokens than there were pieces of text"
+    if share is None and requested is not None:
+        pieces: IntArray = np.diff(columns.chunk_start)
+        most = np.maximum(pieces, requested) + columns.output_tokens / np.maximum(pieces, 1)
+        by_usage = columns.token_source.are((TokenSource.USAGE,))
+        share = _token_share(columns, (columns.output_tokens > most) & by_usage)
+        counts = f"more than {requested} requested tokens, in too few pieces of text"
+    if share is None:
         return None
-    pieces: IntArray = np.diff(columns.chunk_start)
-    most = np.maximum(pieces, requested) + columns.output_tokens / np.maximum(pieces, 1)
-    by_usage = columns.token_source.are((TokenSource.USAGE,))
-    many = _token_share(columns, (columns.output_tokens > most) & by_usage)
-    return (
-        None if many is None else _describe(many, f"more than {requested} requested tokens, in too few pieces of text")
-    )
+    found = f"in {show_percent(share)} of the answers the server's usage counts {counts}"
+    return f"{found} (bound {MISCOUNTED_SHARE:.0%})"
 
 
 def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
@@ -63,10 +62,6 @@ def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
     if np.count_nonzero(of_ok) < _LEAST or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
         return None
     return float(np.mean(of_ok))
-
-
-def _describe(share: float, what: str) -> str:
-    return f"in {show_percent(share)} of the answers the server's usage counts {what} (bound {MISCOUNTED_SHARE:.0%})"
 
 
 def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[IntArray, IntArray]:

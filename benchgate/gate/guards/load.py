@@ -128,11 +128,8 @@ class _Closed:
 
     requests: int
     resent: int
+    share: float  # resent of all requests
     habit: float
-
-    @property
-    def share(self) -> float:
-        return self.resent / self.requests if self.requests else 0.0
 
     @classmethod
     def of(cls, run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> _Closed:
@@ -144,7 +141,8 @@ class _Closed:
         # the classes of a stage share its connections, so early closes are divided by all requests of the stage
         names = [other.name for other in traffic_classes(suite) if other.stage == place.stage]
         total = sum(o.recorded for name in names for o in load_of(run, name, arm).values())
-        return cls(requests, resent, (resent / requests if requests else 0.0) + (early / total if total else 0.0))
+        share = resent / requests if requests else 0.0
+        return cls(requests, resent, share, share + (early / total if total else 0.0))
 
 
 # --- Prompts and tokens -----------------------------------------------------------------------------------------------

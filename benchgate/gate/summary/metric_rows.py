@@ -35,7 +35,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
     """Yield the means over all positions of the fixed texts; nothing if the reading is incomplete.
 
-    The baseline's own divergence is from itself, if it was asked twice.
+    The baseline's own divergence is from itself, if it was queried twice.
     """
     reading = evidence.divergence
     if reading is None or reading.fault is not None or not reading.items or len(reading.items) != reading.expected_n:
