@@ -18,8 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.checks.base import log_margin
-from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive
+from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive, log_margin
 from benchgate.gate.reasons import Line, change_of, check_line, show_margin
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastRun, past_arm

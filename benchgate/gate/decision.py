@@ -147,12 +147,9 @@ class Estimate:
             self.value = self.limits = self.p_value = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The least or the most that an ABSOLUTE value may be, in base units."""
-
-    value: float
-    at_least: bool
+def log_margin(margin: float, *, falling: bool) -> float:
+    """Return a margin as a log ratio: 5 % of a latency is ln 1.05 more; of a rate, which may fall, -ln 0.95."""
+    return -math.log1p(-margin) if falling else math.log1p(margin)
 
 
 def adjust_for_looks(estimate: Estimate, look: Look) -> None:

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import log_margin, note_inflation
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
-from benchgate.gate.decision import Estimate, inconclusive, invalid
+from benchgate.gate.decision import Estimate, inconclusive, invalid, log_margin
 from benchgate.gate.evidence.blocks import (
     LOOK_AT_ERRORS,
     Measure,
@@ -35,7 +34,7 @@ from benchgate.gate.evidence.blocks import (
 )
 from benchgate.gate.evidence.costs import cost_coverage_warning, idle_cost_warning, require_one_price_list
 from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
-from benchgate.gate.evidence.tokens import demonstrated_inflation
+from benchgate.gate.evidence.tokens import demonstrated_inflation, note_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.gate.comparison import paired_load
+from benchgate.gate.decision import Estimate
 from benchgate.gate.evidence.deployments import may_differ_in_vocabulary
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, TokenSource
@@ -206,3 +207,11 @@ def _log_ratio(
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(n / (n - 1) * float(np.square(influence).sum()))
     by_block = {number: estimate + len(numbers) * float(influence[block == number].sum()) for number in numbers}
     return LogRatio(estimate, Limits(estimate - reach, estimate + reach), by_block)
+
+
+def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:
+    """Note that the metric was computed from the tokens of the text, and warn."""
+    times, least = math.exp(inflation.estimate), math.exp(inflation.limits.lower)
+    counts = f"the candidate's usage counts {times:.2f} times the tokens that its text shows"
+    estimate.notes.append(f"{counts} (at least {least:.2f}), so its {metric} was computed from the tokens of the text")
+    estimate.warn(counts)
