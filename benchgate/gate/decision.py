@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from benchgate.model.run import LoadEnd
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, norm_ppf
-from benchgate.stats.means import MeanTest
 from benchgate.stats.sequential import repeated_p
 from benchgate.stats.trace import Trace
 from benchgate.units import as_written, show_percent
@@ -130,10 +129,6 @@ class Estimate:
     def warn(self, warning: str | None) -> None:
         """Let a PASS warn; the first warning counts."""
         self.warning = self.warning or warning
-
-    def tested(self, test: MeanTest) -> None:
-        """Take estimate, limits and p-value of a test."""
-        self.value, self.limits, self.p_value = test.mean, test.limits, test.p_value
 
     def clear_undefined(self) -> None:
         """Clear value, limits and p-value if one of these numbers is NaN.

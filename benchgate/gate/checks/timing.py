@@ -243,6 +243,7 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
     trace, breach = estimate.trace, estimate.rule.breach
     margin = estimate.margin if breach else 0.0
     plain = test(0.0, margin, 1, trace)
+    estimate.value, estimate.limits, estimate.p_value = plain.mean, plain.limits, plain.p_value
     if estimate.rule.two_sided:
         opposite = Trace()
         falling = test(0.0, margin, -1, opposite)
@@ -250,11 +251,9 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
         trace.add(tested, of=" of the opposite change")
         likelier = min(plain.p_value, falling.p_value)
         trace.made("p-value of the likelier one", "the smaller of both", likelier)
-        estimate.tested(plain)
         estimate.p_value = min(1.0, 2 * likelier)
         return
     if not allowed.leasts.any():
-        estimate.tested(plain)
         return
     trace.observed("least change (`min_abs`) in each block", allowed.leasts)
     trace.observed("allowed in each block, the larger of that and the margin", allowed.margins)
@@ -267,7 +266,7 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
     beyond = test(allowed.leasts, 0.0, 1, trace)
     lower = estimate.least + beyond.limits.lower
     trace.made("lower limit of the regression", f"{digits(estimate.least)} + {digits(beyond.limits.lower)}", lower)
-    estimate.value, estimate.limits = plain.mean, Limits(lower, upper)
+    estimate.limits = Limits(lower, upper)
     estimate.p_value = inside.p_value if breach else beyond.p_value
     if plain.limits.lower > allowed.plain:
         estimate.warn(allowed.warning)
