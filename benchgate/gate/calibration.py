@@ -33,8 +33,7 @@ from benchgate.stats.distributions import pooled_deviation
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
-SHARES = ("error_rate", "goodput", "rejected", "validity")
-"""Metrics that are shares of a block's requests."""
+SHARES = ("error_rate", "goodput", "rejected", "validity")  # metrics that are shares of a block's requests
 
 
 def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
@@ -69,7 +68,6 @@ def _spread_of_log(evidence: Evidence, place: TrafficClass, measure: Measure) ->
 
 
 def _spread_of_share(evidence: Evidence, place: TrafficClass, metric: str) -> NoiseSpread | None:
-    """Return the spread of the share of requests that missed; None if a block has no requests that could."""
     if metric == "goodput" and place.slo is None:
         return None
     tally = tally_of(metric, place.slo)
@@ -90,7 +88,7 @@ def _spread(
 
 
 def disagreements(evidence: Evidence) -> tuple[SelfDisagreement, ...]:
-    """Return the share of eval items and shadow prompts that the deployment, asked twice, answered differently.
+    """Return the share of eval items and shadow prompts that the deployment, queried twice, answered differently.
 
     Of an item its correctness or score counts. Tasks that cannot be paired are left out.
     """
@@ -196,7 +194,7 @@ class _Resampled:
             self._telemetry.setdefault(window.block, []).append(window)
 
     def run(self, order: list[int], exchanged: list[bool]) -> Evidence:
-        """Return the measured blocks `order` as blocks 0, 1, … of a run, with the arms exchanged where asked for."""
+        """Return the measured blocks `order` as blocks 0, 1, … of a run, with the arms of some exchanged."""
         blocks = [self._move(n, block, turn) for block, (n, turn) in enumerate(zip(order, exchanged, strict=True))]
         load = tuple(execution for executions, _ in blocks for execution in executions)
         telemetry = tuple(window for _, windows in blocks for window in windows)
@@ -207,12 +205,9 @@ class _Resampled:
         if key not in self._moved:
             load, windows = self._load[measured], self._telemetry.get(measured, [])
             later = block * len(load) - min(execution.position for execution in load)
-
-            def arm(one: Arm) -> Arm:
-                return one.other if exchanged else one
-
+            arms = {arm: arm.other if exchanged else arm for arm in Arm}
             self._moved[key] = (
-                [replace(one, block=block, position=one.position + later, arm=arm(one.arm)) for one in load],
-                [replace(one, block=block, position=one.position + later, arm=arm(one.arm)) for one in windows],
+                [replace(one, block=block, position=one.position + later, arm=arms[one.arm]) for one in load],
+                [replace(one, block=block, position=one.position + later, arm=arms[one.arm]) for one in windows],
             )
         return self._moved[key]

@@ -11,7 +11,6 @@ measurement ended, so a stored run may be judged by another policy.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +20,7 @@ from typing import ClassVar
 from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
 from benchgate.model.deployment import Arm, describe_hardware, engine_version_of
 from benchgate.model.metric import COST_METRICS, noise_metric
-from benchgate.model.noise import (
-    NoiseProfile,
-    NoiseSpread,
-    format_age,
-    staleness_reasons,
-)
+from benchgate.model.noise import NoiseProfile, NoiseSpread, format_age, staleness_reasons
 from benchgate.model.records import FloatArray
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
@@ -39,22 +33,32 @@ MEASURE_TOGETHER = "measure baseline and candidate in one run"
 _CALIBRATE = f"{MEASURE_TOGETHER}, or run `benchgate calibrate` with this suite before the first"
 
 
-class Comparison(ABC):
-    """A candidate and what it is compared with. `judged` is the run of the candidate that is judged."""
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A candidate and what it is compared with.
+
+    `judged` is the run of the candidate that is judged, `reference` the run of which the candidate is compared with it;
+    without one the comparison is with the baseline of the judged run.
+    """
 
     judged: Evidence
-    baseline_arm: ClassVar[Arm]
-    """Arm of `baseline_run` that the candidate is compared with."""
+    reference: Evidence | None = None
+    baseline_arm: ClassVar[Arm] = Arm.BASELINE  # of `baseline_run`
 
     @property
-    @abstractmethod
     def baseline_run(self) -> Evidence:
         """Return the run whose observations the candidate's are compared with."""
+        return self.judged if self.reference is None else self.reference
 
     @property
-    @abstractmethod
     def runs(self) -> tuple[Evidence, ...]:
         """Return the judged run, and the reference run if there is one."""
+        return (self.judged,) if self.reference is None else (self.judged, self.reference)
+
+    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
+        """Return the same comparison with every run changed."""
+        reference = None if self.reference is None else change(self.reference)
+        return replace(self, judged=change(self.judged), reference=reference)
 
     @property
     def named_runs(self) -> tuple[tuple[str, Evidence], ...]:
@@ -67,16 +71,12 @@ class Comparison(ABC):
         return self.judged
 
     def baseline_quality(self, task: str, repeat: int = 0) -> QualityObservation | None:
-        """Return the items that the candidate's are paired with; with `repeat`, those of the same arm asked again."""
+        """Return the items that the candidate's are paired with; with `repeat`, those of the same arm queried again."""
         return quality_of(self.baseline_run, self.baseline_arm, task, repeat)
 
     def candidate_quality(self, task: str) -> QualityObservation | None:
         """Return the candidate's items."""
         return quality_of(self.judged, Arm.CANDIDATE, task)
-
-    @abstractmethod
-    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
-        """Return the same comparison with every run changed."""
 
     def mean_test(
         self,
@@ -99,26 +99,8 @@ class Comparison(ABC):
         return two_sample_t(sign * reference + shift, sign * judged, alpha, margin=margin, trace=trace)
 
 
-@dataclass(frozen=True, eq=False)
 class LiveBaseline(Comparison):
     """A run whose candidate is compared with the baseline that was measured beside it."""
-
-    judged: Evidence
-    baseline_arm = Arm.BASELINE
-
-    @property
-    def baseline_run(self) -> Evidence:
-        """Return the run itself."""
-        return self.judged
-
-    @property
-    def runs(self) -> tuple[Evidence, ...]:
-        """Return the run."""
-        return (self.judged,)
-
-    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
-        """Return the comparison within the changed run."""
-        return LiveBaseline(change(self.judged))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,20 +114,6 @@ class TiedRuns(Comparison):
     judged: Evidence
     reference: Evidence
     baseline_arm = Arm.CANDIDATE
-
-    @property
-    def baseline_run(self) -> Evidence:
-        """Return the reference run."""
-        return self.reference
-
-    @property
-    def runs(self) -> tuple[Evidence, ...]:
-        """Return both runs, the judged one first."""
-        return (self.judged, self.reference)
-
-    def mapped(self, change: Callable[[Evidence], Evidence]) -> Comparison:
-        """Return the comparison of the changed runs."""
-        return type(self)(change(self.judged), change(self.reference))
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +152,6 @@ class UntiedRuns(TiedRuns):
             estimate.problem = cannot
 
     def _require_noise_profile(self, max_age_s: float) -> None:
-        """Raise CannotJudge unless both runs had the same hardware and there is a fresh noise profile."""
         hardware = [describe_hardware(run.run.arms[Arm.CANDIDATE], run.run.environment) for run in self.runs]
         if hardware[0] != hardware[1]:
             reason = "without a live baseline, runs on what is not known to be the same hardware cannot be compared"
@@ -193,15 +160,12 @@ class UntiedRuns(TiedRuns):
             reason = "there is no live baseline and no noise profile, so the difference between two runs is not known"
             raise inconclusive(reason, _CALIBRATE)
         version = engine_version_of(self.reference.run.arms[Arm.CANDIDATE])
+        at = self.judged.run.finished_at or self.judged.run.started_at
         for profile in self.noise_profiles:
-            stale = staleness_reasons(profile, at=self._judged_at, engine_version=version, max_age_s=max_age_s)
+            stale = staleness_reasons(profile, at=at, engine_version=version, max_age_s=max_age_s)
             if stale:
                 reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
                 raise inconclusive(reason, "run `benchgate calibrate` with this suite again")
-
-    @property
-    def _judged_at(self) -> str:
-        return self.judged.run.finished_at or self.judged.run.started_at
 
     def variance_between_runs(self, metric: str, statistic: str | None, stage: str) -> tuple[VarianceComponent, ...]:
         """Return the variance between runs, once for each run: of its own deployment if that was calibrated.
@@ -222,8 +186,8 @@ class UntiedRuns(TiedRuns):
     def variance_note(self, between: Sequence[VarianceComponent]) -> str:
         """Return a note on what was added in place of a live baseline."""
         added = math.sqrt(sum(part.variance for part in between))
-        profiles = self.noise_profiles
-        ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(self._judged_at))} old" for one in profiles)
+        at = self.judged.run.finished_at or self.judged.run.started_at
+        ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(at))} old" for one in self.noise_profiles)
         return f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})"
 
 
@@ -280,7 +244,7 @@ def look_of(suite: Suite, evidence: Evidence) -> Look | None:
     looks = suite.load.looks
     measured = blocks_measured(suite, evidence)
     number = max(1, sum(measured >= blocks for blocks in looks))
-    fractions = fractions_of(looks)
+    fractions = tuple(blocks / looks[-1] for blocks in looks)  # as planned, whatever was excluded for the client's sake
     tails = look_alphas(fractions, suite.gate.alpha)
     return Look(number, len(looks), looks[number - 1], looks[-1], tails[number - 1], fractions, evidence.ended)
 
@@ -292,14 +256,6 @@ def stricter_look(suite: Suite, comparison: Comparison) -> Look | None:
         own = Suite.from_stored(comparison.reference.run.suite)
         looks.append(look_of(own.model_copy(update={"gate": suite.gate}), comparison.reference))
     return min((look for look in looks if look is not None), key=lambda look: look.alpha, default=None)
-
-
-def fractions_of(looks: tuple[int, ...]) -> tuple[float, ...]:
-    """Return the share of the most blocks that each look has, as planned.
-
-    Blocks excluded for the client's sake change the coverage by less than can be simulated.
-    """
-    return tuple(blocks / looks[-1] for blocks in looks)
 
 
 def blocks_measured(suite: Suite, evidence: Evidence) -> int:

@@ -18,11 +18,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchgate.gate.checks.base import log_margin
-from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive
+from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive, log_margin
 from benchgate.gate.reasons import Line, change_of, check_line, show_margin
 from benchgate.model.deployment import Arm
-from benchgate.model.history import Attempt, PastArm, PastRun, past_arm
+from benchgate.model.history import PastArm, PastRun, past_arm
 from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
@@ -157,7 +156,6 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
 
 
 def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> Estimate | None:
-    """Estimate the total regression over the promotions that the suite counts; None if there is nothing to add."""
     if len(judged.run.arms) < len(Arm):
         return None
     chain, falls = _worst_chain(check, judged, creep.releases, alpha), METRICS[check.metric].higher_is_better
@@ -314,27 +312,22 @@ def attempt_notes(judged: Evidence) -> tuple[str, ...]:
     """
     if len(judged.run.arms) < len(Arm):
         return ()
-    arms, notes = _past_arms(judged), []
+    arms = _past_arms(judged)
     blocked, unjudged = (
         [one for one in attempts if same_pair((one.baseline, one.candidate), arms)]
         for attempts in (judged.attempts, judged.unjudged)
     )
     blocked = [one for one in blocked if one.outcome in (Outcome.BLOCK, Outcome.INCONCLUSIVE)]
-    if blocked:
-        listed = _newest_first([f"{one.outcome} {one.title}" for one in blocked])
-        notes.append(f"{_count_runs(blocked)} {'was' if len(blocked) == 1 else 'were'} not promoted ({listed})")
-    if unjudged:
-        listed = _newest_first([one.title for one in unjudged])
-        notes.append(f"{_count_runs(unjudged)} had results but no verdict when this one began ({listed})")
+    kinds = (
+        ([f"{one.outcome} {one.title}" for one in blocked], f"{'was' if len(blocked) == 1 else 'were'} not promoted"),
+        ([one.title for one in unjudged], "had results but no verdict when this one began"),
+    )
+    notes = []
+    for names, what in kinds:
+        if names:
+            newest = names[::-1][:_LISTED_ATTEMPTS]
+            if len(names) > _LISTED_ATTEMPTS:
+                newest.append(f"and {len(names) - _LISTED_ATTEMPTS} more")
+            runs = f"{len(names)} earlier run{'' if len(names) == 1 else 's'} of this candidate and baseline"
+            notes.append(f"{runs} {what} ({', '.join(newest)})")
     return tuple(notes)
-
-
-def _count_runs(attempts: Sequence[Attempt]) -> str:
-    return f"{len(attempts)} earlier run{'' if len(attempts) == 1 else 's'} of this candidate and baseline"
-
-
-def _newest_first(names: Sequence[str]) -> str:
-    """List the five newest, given oldest first, and the number of the others."""
-    newest = list(reversed(names))
-    more = [f"and {len(names) - _LISTED_ATTEMPTS} more"] if len(names) > _LISTED_ATTEMPTS else []
-    return ", ".join([*newest[:_LISTED_ATTEMPTS], *more])

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from benchgate.model.run import LoadEnd
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, norm_ppf
-from benchgate.stats.means import MeanTest
 from benchgate.stats.sequential import repeated_p
 from benchgate.stats.trace import Trace
 from benchgate.units import as_written, show_percent
@@ -131,10 +130,6 @@ class Estimate:
         """Let a PASS warn; the first warning counts."""
         self.warning = self.warning or warning
 
-    def tested(self, test: MeanTest) -> None:
-        """Take estimate, limits and p-value of a test."""
-        self.value, self.limits, self.p_value = test.mean, test.limits, test.p_value
-
     def clear_undefined(self) -> None:
         """Clear value, limits and p-value if one of these numbers is NaN.
 
@@ -147,12 +142,9 @@ class Estimate:
             self.value = self.limits = self.p_value = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """The least or the most that an ABSOLUTE value may be, in base units."""
-
-    value: float
-    at_least: bool
+def log_margin(margin: float, *, falling: bool) -> float:
+    """Return a margin as a log ratio: 5 % of a latency is ln 1.05 more; of a rate, which may fall, -ln 0.95."""
+    return -math.log1p(-margin) if falling else math.log1p(margin)
 
 
 def adjust_for_looks(estimate: Estimate, look: Look) -> None:

@@ -80,7 +80,6 @@ def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResu
 def _measure_burn(
     estimate: Estimate, budget: ErrorBudget, place: TrafficClass | None, comparison: Comparison, alpha: float
 ) -> None:
-    """Estimate the burn by the candidate's failures, with limits on the effective number of requests."""
     if place is None:
         raise invalid("its stage was not measured", _MEASURE)
     tally = tally_of(budget.metric, place.slo)
@@ -147,7 +146,6 @@ def spent_checks(
 def _decide_spent(
     budget: ErrorBudget, spent: BudgetReading, risks: Sequence[CheckResult], outcome: Outcome, warn_fraction: float
 ) -> tuple[Outcome, str, str | None]:
-    """Return the outcome, its reason (empty for a PASS) and the advice."""
     if not spent.blown:
         if spent.spent_ratio <= warn_fraction:
             return Outcome.PASS, "", None

@@ -128,7 +128,6 @@ def _usd(suite: Suite, seconds: float) -> float:
 
 
 def _untested(suite: Suite, judged: Sequence[CheckSpec]) -> int:
-    """Return an upper bound of the required checks measured after the load, for Holm's correction."""
     if not any(spec.check.required for spec in judged):
         return 0
     tasks = len(suite.quality.names) if suite.quality is not None else 0

@@ -19,7 +19,7 @@ from benchgate.gate.error_budget import burn_checks, spent_checks
 from benchgate.gate.evidence.blocks import OWN_MACHINE
 from benchgate.gate.evidence.deployments import differences
 from benchgate.gate.guards import run_guards
-from benchgate.gate.guards.base import check_kinds, invalidating_guard
+from benchgate.gate.guards.base import compared, invalidating_guard, metric_kinds
 from benchgate.gate.guards.run import session_notes
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.gate.reasons import (
@@ -92,7 +92,9 @@ def check_results(
     """
     judgements = evaluate(specs, suite, comparison)
     for judgement in judgements:
-        guard = invalidating_guard(guards, check_kinds(judgement.spec.check))
+        check = judgement.spec.check
+        kinds = metric_kinds(check.metric)  # and the `compared` form of each if it has a margin
+        guard = invalidating_guard(guards, kinds if check.margin is None else kinds | {*compared(*kinds)})
         if guard is not None:  # its numbers stay
             judgement.estimate.problem = invalid(guard.reason, guard.remedy or "")
     required = [judgement.spec.check.required for judgement in judgements]

@@ -193,7 +193,8 @@ def _measure_more(estimate: Estimate, alpha: float) -> str:
         advice += " (a check that is `required` is measured until it is settled)"
     if needed is None and estimate.value is not None:
         advice += "; no number is sure to settle it"
-        if estimate.rule.scale is not Scale.ABSOLUTE and _room(estimate) < estimate.margin / _LEAST_ROOM:
+        room = estimate.margin - _size(estimate, estimate.value)
+        if estimate.rule.scale is not Scale.ABSOLUTE and room < estimate.margin / _LEAST_ROOM:
             advice += ": the estimate is near the margin or beyond it"
     return advice
 
@@ -208,14 +209,10 @@ def _needed(estimate: Estimate, alpha: float) -> int | None:
         return estimate.n_needed
     if estimate.rule.scale is Scale.ABSOLUTE:
         return _needed_for_bound(estimate, value, limits, alpha)
-    room, width = _room(estimate), limits.upper - value
+    room, width = estimate.margin - _size(estimate, value), limits.upper - value
     if not math.isfinite(width) or room < estimate.margin / _LEAST_ROOM:
         return None
     return math.ceil(estimate.n * (width / room) ** 2)
-
-
-def _room(estimate: Estimate) -> float:
-    return estimate.margin - _size(estimate, estimate.value or 0.0)
 
 
 def _size(estimate: Estimate, value: float) -> float:
@@ -331,7 +328,7 @@ def verdict_reason(
     begin = f"{candidate} {decisions[outcome]}" if outcome in decisions else ""
     match outcome:
         case Outcome.BLOCK | Outcome.INCONCLUSIVE:
-            return f"{begin}: {_summary(decisive[0])}{_and_more(decisive)}."
+            return f"{begin}: {_summary(decisive[0], more=len(decisive) - 1)}."
         case Outcome.INVALID:
             tripped = [guard for guard in guards if guard.tripped]
             fault = tripped[0].reason if tripped else _summary(decisive[0]) if decisive else "no check is required"
@@ -351,7 +348,7 @@ def verdict_reason(
                     f"{begin}: guard {warning[0].id} warns: {_short(warning[0].reason).rstrip('.')}{''.join(others)}."
                 )
             named = "".join(f"; guard {guard.id} warns" for guard in warning)
-            return f"{begin}: {_summary(decisive[0])}{_and_more(decisive)}{named}."
+            return f"{begin}: {_summary(decisive[0], more=len(decisive) - 1)}{named}."
         case _:
             held = f"all {len(required)} required checks hold" if len(required) > 1 else "the required check holds"
             compared = baseline is not None and any(check.scale is not Scale.ABSOLUTE for check in required)
@@ -409,14 +406,15 @@ def _effect_size(check: CheckResult, harm: float | None) -> float:
     return abs(harm) if check.two_sided else harm
 
 
-def _summary(check: CheckResult) -> str:
+def _summary(check: CheckResult, more: int = 0) -> str:
     values = ""
     if check.baseline is not None and check.candidate is not None:
         shown = f"{show_value(check.baseline, check.unit)} → {show_value(check.candidate, check.unit)}"
         values = f" ({shown}, {check.n:,} {check.n_unit})"
     joint = " " if check.reason.startswith(_MOVED) else ": "
     advisory = "" if check.required else ", which is advisory"
-    return f"{check.title}{joint}{_short(check.reason)}{values}{advisory}"
+    others = f"; and {more} more check{'s' if more > 1 else ''}" if more > 0 else ""
+    return f"{check.title}{joint}{_short(check.reason)}{values}{advisory}{others}"
 
 
 _MOVED = ("rose by ", "fell by ", "is unchanged", "without bound")
@@ -425,13 +423,7 @@ _LONGEST = 280
 
 
 def _short(reason: str) -> str:
-    """Shorten a reason to one sentence; its check or guard has the whole of it."""
     return reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST].rsplit(' ', 1)[0].rstrip(',;:')} …"
-
-
-def _and_more(checks: list[CheckResult]) -> str:
-    more = len(checks) - 1
-    return "" if more <= 0 else f"; and {more} more check{'s' if more > 1 else ''}"
 
 
 def noise_notes(comparison: Comparison, suite: Suite) -> tuple[str, ...]:

@@ -59,7 +59,6 @@ def apply_waivers(
 
 
 def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: Comparison) -> str | None:
-    """Return why a waiver does not apply to this candidate and comparison; None if it does."""
     if waiver.days_left(as_of) < 0:
         return f"it expired at the end of {waiver.expires}"
     if isinstance(comparison, TiedRuns):
@@ -73,7 +72,6 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
 
 
 def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
-    """Return why a waiver has no effect by the outcomes of its checks; None if the regression must be measured."""
     if not meant:
         near = nearest(waiver.check, [check.id for check in checks])
         return "no check has this id" + (f"; did you mean {near}?" if near else "")

@@ -44,8 +44,7 @@ _FEWEST_ITEMS = 30  # for a mean by Student's t
 _MILLIONTH = 1e-6
 OF_LOAD = ALL_LOAD_KINDS
 OF_QUALITY = frozenset({"quality"})
-AnsweredTasks = Mapping[str, int]
-"""Observed tasks with right or wrong items, and their numbers of items."""
+AnsweredTasks = Mapping[str, int]  # observed tasks with right or wrong items, and their numbers of items
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +177,6 @@ class CandidateRow:
         return Option(self.name, quality, usd, share, self.passes)
 
 
-def baseline_row(one: StoredRun, answered: AnsweredTasks, *, in_use: bool) -> CandidateRow:
-    """Build the row of a run's baseline, whose cost its candidate is compared with."""
-    found = _measured(one, Arm.BASELINE, f"{one.called(Arm.BASELINE)} (baseline)", answered, in_use=in_use)
-    share = EstimateWithLimits(1.0, Limits(1.0, 1.0)) if isinstance(found.usd, EstimateWithLimits) else found.usd
-    return replace(found, share=share, unchecked=one.unchecked)
-
-
 def candidate_row(
     one: StoredRun, name: str, baseline: CandidateRow, answered: AnsweredTasks, *, in_use: bool, as_of: date | None
 ) -> CandidateRow:
@@ -242,7 +234,6 @@ def _per_correct(
 
 
 def _held_back(one: StoredRun, as_of: date | None) -> str | None:
-    """Return why a run no longer passes since its verdict; None if it does."""
     if one.outcome is None or not one.outcome.promotes:
         return None
     if one.withdrawn is not None:
@@ -328,7 +319,6 @@ def baseline_difference(
 
 
 def _price_of(one: Deployment, *, in_use: bool) -> tuple[object, ...]:
-    """Return the price; terms of use only if they count."""
     return one.price_usd_per_hour, one.accelerators, one.token_prices, one.in_use_factor if in_use else None
 
 
@@ -351,9 +341,13 @@ def _notes(
     `alike` are the runs that are comparable. A different cost of the baseline is a sign of different conditions.
     """
     newest = stored[0]
-    if others := [one for one in stored if _suite_of(one) != _suite_of(newest)]:
+    suites = [
+        sha256_of({key: value for key, value in one.run.suite.items() if key not in _CANDIDATE_KEYS}) for one in stored
+    ]
+    if others := [one for one, suite in zip(stored, suites, strict=True) if suite != suites[0]]:
         yield f"the suite of {list_runs(others)} is not that of {newest.short}: gate, prices or deployments may differ"
-    if others := [one for one in stored if _machine(one) != _machine(newest)]:
+    machines = [[str(one.run.environment.get(key)) for key in _MACHINE] for one in stored]
+    if others := [one for one, machine in zip(stored, machines, strict=True) if machine != machines[0]]:
         yield f"{list_runs(others)} was measured from another machine than {newest.short}"
     days = sorted({one.run.started_at[:10] for one in stored})
     if len(days) > 1:
@@ -371,14 +365,6 @@ def _notes(
     if old:
         most = round(MAX_PROMOTION_AGE_S / _DAY_S)
         yield f"{', '.join(old)} ended more than {most} days ago, and `benchgate promote` takes none that old by itself"
-
-
-def _suite_of(one: StoredRun) -> str:
-    return sha256_of({key: value for key, value in one.run.suite.items() if key not in _CANDIDATE_KEYS})
-
-
-def _machine(one: StoredRun) -> tuple[str, ...]:
-    return tuple(str(one.run.environment.get(key)) for key in _MACHINE)
 
 
 def list_runs(some: Sequence[StoredRun]) -> str:
@@ -458,7 +444,6 @@ def tokens_per_correct(
 def _ratio_limits(
     value: float, means: Sequence[ClusterMean | None], clustered: Sequence[bool], spent: float
 ) -> Limits | None:
-    """Return limits on the log scale; None for too few items or clusters."""
     known = [
         mean
         for mean, together in zip(means, clustered, strict=True)
@@ -474,7 +459,6 @@ def _ratio_limits(
 
 
 def _clusters(of: Sequence[QualityObservation]) -> list[str] | None:
-    """Return the cluster of each item; None without clusters."""
     items = [(one.task, item) for one in of for item in one.items]
     if all(item.cluster is None for _, item in items):
         return None
@@ -523,13 +507,20 @@ def compare_candidates(
                 " the same suite"
             )
     answered = {task: n for one in stored for arm in Arm for task, n in answered_tasks(one.rows, arm).items()}
-    bases = {one.run.id: baseline_row(one, answered, in_use=in_use) for one in stored}
+    bases = {}
+    for one in stored:
+        name = f"{one.called(Arm.BASELINE)} (baseline)"
+        row = _measured(one, Arm.BASELINE, name, answered, in_use=in_use)
+        own_share = EstimateWithLimits(1.0, Limits(1.0, 1.0)) if isinstance(row.usd, EstimateWithLimits) else row.usd
+        bases[one.run.id] = replace(row, share=own_share, unchecked=one.unchecked)
     fit = [one for one in stored if ineligible_because(one.run, one.verdict) is None]
     first = next((one for one in fit if isinstance(bases[one.run.id].usd, EstimateWithLimits)), fit[0] if fit else None)
-    found = {
-        one.run.id: candidate_row(one, name, bases[one.run.id], answered, in_use=in_use, as_of=as_of)
-        for one, name in _named(stored)
-    }
+    often, found = Counter(one.called(Arm.CANDIDATE) for one in stored), {}
+    for one in stored:
+        called = one.called(Arm.CANDIDATE)
+        name = f"{called} ({one.short})" if often[called] > 1 else called
+        base = bases[one.run.id]
+        found[one.run.id] = candidate_row(one, name, base, answered, in_use=in_use, as_of=as_of)
     apart = _apart(fit, first, bases, in_use=in_use)
     # Candidates with a cost must share a price list with the first of them.
     priced = [one for one in fit if apart[one.run.id] is None and isinstance(found[one.run.id].usd, EstimateWithLimits)]
@@ -570,13 +561,6 @@ def _apart(
     }
 
 
-def _named(stored: Sequence[StoredRun]) -> list[tuple[StoredRun, str]]:
-    """Name each run's candidate, with the run if two have the same name."""
-    often = Counter(one.called(Arm.CANDIDATE) for one in stored)
-    called = [(one, one.called(Arm.CANDIDATE)) for one in stored]
-    return [(one, f"{name} ({one.short})" if often[name] > 1 else name) for one, name in called]
-
-
 def _order(row: CandidateRow) -> tuple[bool, bool, float, str]:
     usd = row.usd.value if isinstance(row.usd, EstimateWithLimits) else None
     return row.arm is Arm.CANDIDATE, usd is None, usd or 0.0, row.name
@@ -585,7 +569,6 @@ def _order(row: CandidateRow) -> tuple[bool, bool, float, str]:
 def _cheapest(
     candidates: Sequence[CandidateRow], alike: Sequence[StoredRun], bases: Mapping[str, CandidateRow]
 ) -> CheapestOption | str:
-    """Return the cheapest passing candidate, or why none is named."""
     counted = [row for row in candidates if row.apart is None]
     best = cheapest_option([row.option for row in counted])
     if best is None:

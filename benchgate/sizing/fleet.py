@@ -83,12 +83,8 @@ class Demand:
 
     def times(self, factor: float) -> Demand:
         """Scale all rates, as from requests to tokens."""
-
-        def scaled(value: float | None) -> float | None:
-            return None if value is None else value * factor
-
-        mean_per_s = self.mean_per_s * factor
-        return Demand(mean_per_s, scaled(self.p95_per_s), scaled(self.peak_per_s), scaled(self.growth_per_s2))
+        optional = (self.p95_per_s, self.peak_per_s, self.growth_per_s2)
+        return Demand(self.mean_per_s * factor, *(None if value is None else value * factor for value in optional))
 
 
 def demand_from_hours(per_s: Sequence[float]) -> Demand:
@@ -212,7 +208,6 @@ class KvCache:
     accelerators: int = 1
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what cannot be, a ConfigError where that is by the model's configuration."""
         if not 0 <= self.memory_bytes <= MAX_MEMORY_BYTES:
             raise ValueError(f"memory_bytes is {self.memory_bytes!r}; expected 0 to {MAX_MEMORY_BYTES:g}")
         _ = self.bytes_per_request
@@ -268,7 +263,6 @@ class SizingInput:
     cache: KvCache | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers of a request that cannot be."""
         for name in ("residence_s", "tokens_per_request"):
             value = getattr(self, name)
             if value is not None and not 0 < value <= _MOST:

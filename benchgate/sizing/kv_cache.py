@@ -156,7 +156,6 @@ def _kept_in(text: Mapping[str, object], own_keys: tuple[str, str]) -> _Kept:
 
 
 def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
-    """Count the layers that keep every token, a window, or only a state."""
     kinds = text.get("layer_types")
     if kinds is None:
         # A window alone does not tell which layers have one, so all count as keeping everything, an upper bound.

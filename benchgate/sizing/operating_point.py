@@ -30,8 +30,7 @@ from benchgate.units import show_number, show_percent
 
 RATES = ("output_tokens_per_s", "requests_per_s")
 GOOD, OUTPUT = "usd_per_million_good_tokens", "usd_per_million_output_tokens"
-IN_USE = "_in_use"
-"""Suffix of these metrics for the cost in actual use, with overhead and idle time."""
+IN_USE = "_in_use"  # suffix of these metrics for the cost in actual use, with overhead and idle time
 _EQUAL_LOADS = 0.05  # relative difference below which two loads count as equal
 
 
@@ -325,7 +324,6 @@ def choose_operating_point(
 
 
 def _contradicting(row: LoadLevel, levels: Sequence[LoadLevel]) -> LoadLevel | None:
-    """Return a level of its kind and loop with less load that is shown to miss its SLO."""
     lighter = (other for other in levels if other.misses and other.is_open == row.is_open)
     return next((other for other in lighter if other.has_less_load_than(row)), None)
 
@@ -494,7 +492,6 @@ _KeptLevel = dict[tuple[str, str | None], MetricRow]
 def _best_stage(
     rows: Sequence[MetricRow], kept: _KeptLevel, suite: Suite, arm: Arm, stages: dict[str, list[str]], name: str
 ) -> str:
-    """Return the stage that counts, or a sentence that says why there is none."""
     if name.startswith(GOOD):
         best = best_level(rows, suite, arm)
         return best if isinstance(best, str) else best.stage

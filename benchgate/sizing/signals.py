@@ -102,7 +102,6 @@ def _gauge_range(evidence: Evidence, row: LoadLevel, arm: Arm, gauge: Gauge) -> 
 
 
 def _token_rate_range(row: LoadLevel) -> SignalRange | None:
-    """Return tokens per second with their limits; None without limits."""
     if row.tokens_lower is None or row.tokens_upper is None:
         return None
     return SignalRange(row.stage, row.tokens_per_s, row.tokens_lower, row.tokens_upper)

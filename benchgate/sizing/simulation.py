@@ -73,10 +73,6 @@ class Scaling:
         if not (self.cooldown_s >= 0 and self.cold_start_s >= 0):
             raise ValueError(f"cooldown_s {self.cooldown_s:g} and cold_start_s {self.cold_start_s:g} cannot be below 0")
 
-    def target_replicas(self, inside: int) -> int:
-        """Return the replicas needed for this number of requests."""
-        return min(self.max_replicas, max(self.min_replicas, math.ceil(inside / (self.slots * self.target_ratio))))
-
 
 @dataclass(frozen=True, slots=True)
 class SimulatedTraffic:
@@ -370,7 +366,9 @@ class _Fleet:
     def _scale(self, now_s: float) -> None:
         scaling = self._scaling
         current = self._ready + len(self._starting)
-        needed = scaling.target_replicas(sum(station.inside for station in (*self._stations, *self._leaving)))
+        inside = sum(station.inside for station in (*self._stations, *self._leaving))
+        needed = math.ceil(inside / (scaling.slots * scaling.target_ratio))
+        needed = min(scaling.max_replicas, max(scaling.min_replicas, needed))
         self._next_decision_s = now_s + scaling.interval_s
         if needed >= current:
             self._fewer_since_s = None

@@ -267,7 +267,7 @@ def ends(harms: np.ndarray, alpha: float = 0.05, margin: float = math.log1p(0.05
             if one is None:
                 continue  # fewer than two blocks are left
             seen = estimate(Unit.SECONDS, Scale.LOG_RATIO, margin)
-            seen.tested(one)
+            seen.value, seen.limits, seen.p_value = one.mean, one.limits, one.p_value
             adjust_for_looks(seen, Look(number, 3, blocks, 20, tails[number - 1], FRACTIONS))
             outcome = decide(seen, seen.p_value, alpha, 0.8)
             if outcome is not Outcome.INCONCLUSIVE:

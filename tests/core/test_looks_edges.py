@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from benchgate.gate.comparison import blocks_measured, compare, fractions_of, look_of, stricter_look
+from benchgate.gate.comparison import blocks_measured, compare, look_of, stricter_look
 from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd
@@ -41,7 +41,10 @@ def tail(suite: Suite, evidence: Evidence) -> float:
 
 
 def test_fractions_are_those_of_the_most_blocks() -> None:
-    assert fractions_of((5, 10, 20)) == (0.25, 0.5, 1.0)
+    suite = suite_with()
+    look = look_of(suite, measured(suite))
+    assert look is not None
+    assert look.fractions == (0.25, 0.5, 1.0)
 
 
 def test_an_earlier_look_is_allowed_less_and_the_last_less_than_alpha() -> None:

@@ -12,7 +12,6 @@ from benchgate.gate.checks.flips import excess_flips
 from benchgate.gate.checks.shadow import excess_of_rows
 from benchgate.gate.comparison import compare
 from benchgate.gate.decision import CannotJudge, Estimate, Rule
-from benchgate.gate.evidence.items import pair_unit
 from benchgate.gate.guards.load import failures_judged
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -95,12 +94,6 @@ def test_flips_of_no_task_are_unknown() -> None:
     assert caught.value.outcome is Outcome.INVALID
 
 
-def test_a_unit_without_a_task_has_no_items() -> None:
-    with pytest.raises(CannotJudge) as caught:
-        pair_unit(compare(run()), "t", ())
-    assert caught.value.outcome is Outcome.INVALID
-
-
 def test_the_excess_of_rows_some_prompts_is_the_difference_of_the_two_shares() -> None:
     rows = tuple([*range_of(different, 0, 30), *range_of(item, 30, N)])
     ours, own, excess = excess_of_rows(rows, 0.05)
@@ -143,7 +136,7 @@ def test_what_was_not_run_on_an_arm_or_has_no_item_is_no_result(line: Line) -> N
 
 
 def test_without_a_task_there_is_nothing_to_judge() -> None:
-    with pytest.raises(CannotJudge, match="no eval task was run") as caught:
+    with pytest.raises(CannotJudge, match="no eval task of this kind was run") as caught:
         accuracy.pair_units(compare(run()), {})
     assert caught.value.outcome is Outcome.INVALID
 

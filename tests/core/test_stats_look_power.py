@@ -129,7 +129,7 @@ def _decided(differences: np.ndarray, number: int, breach: bool) -> Outcome:
     assert test is not None
     look = Look(number + 1, 3, len(differences), 20, tail, (0.25, 0.5, 1.0))
     one = estimate(Unit.SECONDS, Scale.LOG_RATIO, MARGIN, breach=breach, look=look)
-    one.tested(test)
+    one.value, one.limits, one.p_value = test.mean, test.limits, test.p_value
     # shown at this look's tail is shown at alpha after what looking several times costs
     return decide(one, 0.05 * test.p_value / tail, 0.05, 0.8)
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from benchgate.gate.checks.base import begin
-from benchgate.gate.checks.evaluate import FAMILIES
+from benchgate.gate.checks.evaluate import FAMILIES, begin
 from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import Estimate
 from benchgate.gate.policy import concrete_checks

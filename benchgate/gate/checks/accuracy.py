@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import require_tasks
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.items import (
     MORE_TOKENS,
     Pairs,
     forgive_unclear_losses,
+    mean_over_tasks,
     pair_task,
     pair_unit,
     require_clusters,
@@ -37,8 +37,7 @@ from benchgate.stats.sequential import anytime_p, holm, independent_differences
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
-Units = Mapping[str, tuple[str, ...]]
-"""Task name of checks → the observed tasks that it consists of."""
+Units = Mapping[str, tuple[str, ...]]  # task name of checks → the observed tasks that it consists of
 Items = Mapping[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]
 """Observed task → the baseline's and the candidate's items so far, in planned order."""
 
@@ -56,7 +55,6 @@ class Accuracy:
         """Fill in the estimate of one check over items paired by id."""
         alpha, units = suite.gate.alpha, judged_units(spec, suite, comparison)
         estimate.n_unit = "items"
-        require_tasks(units)
         if spec.check.margin is None:
             accuracy_against_bound(estimate, comparison, units, alpha)
         elif spec.check.metric == "score":
@@ -80,12 +78,14 @@ def accuracy_against_baseline(estimate: Estimate, comparison: Comparison, units:
     scores = [one.scores for one in paired]
     regression = accuracy_regression(scores, alpha, tested=tested, trace=estimate.trace)
     _fill_regression(estimate, regression, figure_notes(comparison, units, paired, alpha))
-
-    def fall(one: Pairs) -> PartTest:
-        loss = accuracy_regression([one.scores], alpha, tested=margin)
-        return PartTest(loss.p_value, loss.estimate, f"{one.name} alone fell by {show_points(loss.estimate)}")
-
-    estimate.warn(broken_parts(comparison, units, paired, alpha, fall))
+    broken = broken_parts(
+        comparison,
+        units,
+        paired,
+        alpha,
+        lambda one: _fall(one, accuracy_regression([one.scores], alpha, tested=margin)),
+    )
+    estimate.warn(broken)
     _require_clear_answers(paired, regression, margin, tested, alpha)
 
 
@@ -117,12 +117,18 @@ def score_against_baseline(estimate: Estimate, comparison: Comparison, units: Un
     tested = margin if estimate.rule.breach else 0.0
     regression = score_regression(only.scores, alpha, generator, tested=tested, trace=estimate.trace)
     _fill_regression(estimate, regression, figure_notes(comparison, units, paired, alpha))
+    broken = broken_parts(
+        comparison,
+        units,
+        paired,
+        alpha,
+        lambda one: _fall(one, score_regression(one.scores, alpha, generator, tested=margin)),
+    )
+    estimate.warn(broken)
 
-    def fall(one: Pairs) -> PartTest:
-        loss = score_regression(one.scores, alpha, generator, tested=margin)
-        return PartTest(loss.p_value, loss.estimate, f"{one.name} alone fell by {show_points(loss.estimate)}")
 
-    estimate.warn(broken_parts(comparison, units, paired, alpha, fall))
+def _fall(one: Pairs, loss: ItemRegression) -> PartTest:
+    return PartTest(loss.p_value, loss.estimate, f"{one.name} alone fell by {show_points(loss.estimate)}")
 
 
 def accuracy_against_bound(estimate: Estimate, comparison: Comparison, units: Units, alpha: float) -> None:
@@ -153,7 +159,7 @@ def accuracy_against_bound(estimate: Estimate, comparison: Comparison, units: Un
 def pair_units(comparison: Comparison, units: Units) -> list[Pairs]:
     """Pair the items of every unit. Raises CannotJudge for the first one without comparable items."""
     if not units:
-        raise invalid("no eval task was run", "see the faults of the targets and run the suite again")
+        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
     paired: list[Pairs] = []
     for name, tasks in units.items():
         one = pair_unit(comparison, name, tasks)
@@ -174,11 +180,11 @@ class _OwnAccuracy:
 
 
 def _own_accuracy(paired: Sequence[Pairs], scores: Sequence[FloatArray], floor: float, alpha: float) -> _OwnAccuracy:
-    right, n = sum(int(np.sum(one == 1)) for one in scores), _count(paired)
+    right, n = sum(int(np.sum(one == 1)) for one in scores), sum(map(len, paired))
     if all(one.clusters is None for one in paired) and len({len(one) for one in paired}) == 1:
         limits, p_value = clopper_pearson(right, n, alpha), binom_cdf(right, n, floor)
         return _OwnAccuracy(right / n, limits, p_value, "Clopper-Pearson limits over items")
-    value = _mean(scores)
+    value = mean_over_tasks(scores)
     found = mean_share_limits(scores, [one.clusters for one in paired], alpha)
     if found is None:  # one item alone has no spread
         return _OwnAccuracy(value, Limits(0.0, 1.0), 1.0, "none")
@@ -200,8 +206,8 @@ def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha
     Both all items and the mean over tasks must have room: one large task that the baseline can do is most of the items,
     but only one of the tasks over which the regression is averaged.
     """
-    right, n = sum(int(np.sum(one.baseline == 1)) for one in paired), _count(paired)
-    mean = _mean([one.baseline for one in paired])
+    right, n = sum(int(np.sum(one.baseline == 1)) for one in paired), sum(map(len, paired))
+    mean = mean_over_tasks([one.baseline for one in paired])
     if clopper_pearson(right, n, alpha).lower <= margin:
         share = f"{right} of {n} items"
     elif mean <= margin:
@@ -215,7 +221,6 @@ def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha
 def _require_clear_answers(
     paired: Sequence[Pairs], regression: ItemRegression, margin: float, tested: float, alpha: float
 ) -> None:
-    """Raise CannotJudge if the outcome rests on truncated or unreadable answers, of either arm."""
     why = _why_unclear(paired)
     unclear = sum(int(np.sum(one.lost & one.candidate_unclear)) for one in paired)
     if regression.limits.upper >= margin and unclear:
@@ -244,29 +249,21 @@ def _why_unclear(paired: Sequence[Pairs]) -> str:
 
 def _fill_scores(estimate: Estimate, paired: Sequence[Pairs]) -> None:
     """Fill in the number of items and the mean scores; scores of several tasks have no mean."""
-    estimate.n = _count(paired)
+    estimate.n = sum(map(len, paired))
     continuous = any(one.continuous for one in paired)
     if any(len(one) == 0 for one in paired) or (continuous and len(paired) > 1):
         return
     if continuous:
         estimate.rule = replace(estimate.rule, unit=Unit.COUNT)
     if estimate.rule.scale is not Scale.ABSOLUTE:
-        estimate.baseline = _mean([one.baseline for one in paired])
-    estimate.candidate = _mean([one.candidate for one in paired])
+        estimate.baseline = mean_over_tasks([one.baseline for one in paired])
+    estimate.candidate = mean_over_tasks([one.candidate for one in paired])
 
 
 def _fill_regression(estimate: Estimate, regression: ItemRegression, notes: Sequence[str]) -> None:
     estimate.n, estimate.method = regression.n, regression.method
     estimate.value, estimate.limits, estimate.p_value = regression.estimate, regression.limits, regression.p_value
     estimate.notes += notes
-
-
-def _mean(scores: Sequence[FloatArray]) -> float:
-    return sum(float(np.mean(one)) for one in scores) / len(scores)
-
-
-def _count(paired: Sequence[Pairs]) -> int:
-    return sum(len(one) for one in paired)
 
 
 # --- One part of an average that broke alone --------------------------------------------------------------------------
@@ -358,7 +355,6 @@ def _judged_so_far(spec: CheckSpec, suite: Suite, paired: Mapping[str, Pairs]) -
 
 
 def _estimate_stopped(estimate: Estimate, paired: Sequence[Pairs], alpha: float) -> None:
-    """Estimate a regression beyond the margin; raise CannotJudge if the items so far do not show one."""
     differences, margin = _rounds([one.scores for one in paired]), estimate.margin
     estimate.method = "betting e-process, valid whenever it is stopped"
     p_value = _p_beyond(paired, margin)

@@ -28,10 +28,8 @@ from benchgate.suite.schema import Suite
 
 _MOST_WITHOUT_COMMON_TOKEN = 0.1
 """Share of positions without a common token above which the tokenizers are taken to differ, if texts are cut."""
-_FEW_DIFFER = 10
-"""Below this number of differing positions, limits over pieces are not trusted alone."""
-_IMPLAUSIBLE_GAIN = 0.05
-"""Fall of ln(perplexity) below the baseline's that is not credible."""
+_FEW_DIFFER = 10  # below this number of differing positions, limits over pieces are not trusted alone
+_IMPLAUSIBLE_GAIN = 0.05  # fall of ln(perplexity) below the baseline's that is not credible
 
 _MEASURE_AGAIN = "see the servers' logs and measure again; this says nothing for or against the candidate"
 _NOISY = "see why the baseline's probabilities change so much from one request to the next, and measure again"
@@ -191,7 +189,6 @@ def _less_floor(
     value: Callable[[DivergenceItem], float],
     floor: Callable[[DivergenceItem], float | None],
 ) -> FloatArray:
-    """Return the value at each position, less the baseline's against itself if it was queried twice."""
     return np.array([float(value(item)) - float(floor(item) or 0.0) for item in items], dtype=np.float64)
 
 
@@ -221,7 +218,6 @@ def _mean_floor(reading: DivergenceObservation) -> float | None:
 
 
 def _distance_notes(comparison: Comparison, reading: DivergenceObservation) -> list[str]:
-    """Return the notes on a distance, which is always from the baseline read beside the candidate."""
     name = comparison.judged.run.arms[Arm.BASELINE].name
     return [
         *_notes(reading),
@@ -230,7 +226,6 @@ def _distance_notes(comparison: Comparison, reading: DivergenceObservation) -> l
 
 
 def _notes(reading: DivergenceObservation) -> list[str]:
-    """Return notes on the tail of the distribution, the baseline's own divergence and the reading method."""
     values = np.array([item.kld for item in reading.items], dtype=np.float64)
     at_least = "at least " if any(item.bound for item in reading.items) else ""
     tail = [

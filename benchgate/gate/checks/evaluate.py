@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 from benchgate.gate.checks.accuracy import Accuracy
-from benchgate.gate.checks.base import CheckFamily, begin
 from benchgate.gate.checks.capacity import CapacityChecks, Knee
 from benchgate.gate.checks.divergence import Divergence
 from benchgate.gate.checks.flips import FlipsCheck
@@ -17,16 +17,30 @@ from benchgate.gate.checks.shadow import ShadowChecks
 from benchgate.gate.checks.shares import Shares
 from benchgate.gate.checks.timing import Timing
 from benchgate.gate.comparison import Comparison, stricter_look
-from benchgate.gate.decision import Estimate, adjust_for_looks, decide
+from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, log_margin
 from benchgate.gate.evidence.client_strain import left_out_notes, usable, without_clouded_blocks
 from benchgate.gate.evidence.costs import accelerator_count_warning
 from benchgate.gate.evidence.deployments import sides_of
 from benchgate.gate.guards.load import most_common_failure
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import FAILURE_METRICS, METRICS
-from benchgate.model.verdict import ArithmeticStep, Outcome
+from benchgate.model.metric import FAILURE_METRICS, METRICS, PER_ACCELERATOR_UNITS
+from benchgate.model.verdict import ArithmeticStep, Outcome, Scale, Unit
 from benchgate.suite.schema import Gate, Suite
+
+
+class CheckFamily(Protocol):
+    """Checks of metrics that are measured alike. It knows no guard, no other check and no outcome."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics that it measures."""
+        ...
+
+    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+        """Fill in the estimate of one check. Raises CannotJudge for evidence that cannot carry it."""
+        ...
+
 
 CHECKS: tuple[CheckFamily, ...] = (
     Timing(), Shares(), Telemetry(), CapacityChecks(), Knee(), ColdStart(), Accuracy(), FlipsCheck(), Divergence(),
@@ -91,9 +105,40 @@ def _judgement(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Com
     estimate.problem = estimate.problem or clear.problem
     estimate.notes += [note for stage in spec.stages for note in left_out_notes(comparison, stage, suite)]
     estimate.notes += clear.notes
-    if _executions(clear.comparison, spec.stages) == _executions(comparison, spec.stages):
+    used, measured = (
+        sum(o.stage in spec.stages for run in runs.runs for o in run.load) for runs in (clear.comparison, comparison)
+    )
+    if used == measured:
         return Judgement(spec, estimate)
     return Judgement(spec, estimate, _measure(spec, suite, comparison))
+
+
+def begin(spec: CheckSpec) -> Estimate:
+    """Return the empty estimate of a check: unit, scale, direction and margin, by the metric and the policy."""
+    check, metric = spec.check, METRICS[spec.check.metric]
+    if check.over is not None:
+        unit = Unit.POINTS if metric.kind == "share" else Unit.MULTIPLE
+        rule = Rule(unit, Scale.ABSOLUTE, breach=True, lower_is_worse=check.min is not None, nears=False)
+        return Estimate(rule, _bound(spec))
+    unit = PER_ACCELERATOR_UNITS[metric.unit] if check.per is not None else metric.unit
+    if check.margin is None:
+        at_least = check.slo_value is None or check.min is not None
+        nears = metric.kind != "telemetry" and metric.scope != "sweep"
+        rule = Rule(unit, Scale.ABSOLUTE, breach=True, lower_is_worse=at_least, nears=nears)
+        return Estimate(rule, _bound(spec))
+    breach, two_sided = check.block_when == "breach", check.direction == "either"
+    if metric.margin == "points":
+        rule = Rule(unit, Scale.DIFFERENCE, breach=breach, falls=metric.higher_is_better, two_sided=two_sided)
+        return Estimate(rule, check.margin)
+    rule = Rule(unit, Scale.LOG_RATIO, breach=breach, two_sided=two_sided)
+    return Estimate(rule, log_margin(check.margin, falling=metric.higher_is_better and not two_sided))
+
+
+def _bound(spec: CheckSpec) -> float:
+    """Return the bound on the candidate's own value; without one it is the target of goodput's SLO."""
+    bound = spec.check.slo_value if spec.check.slo_value is not None else spec.target_ratio
+    assert bound is not None, "goodput needs an slo: the suite was validated"
+    return bound
 
 
 def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Estimate:
@@ -101,10 +146,6 @@ def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Estimate:
     with estimate.keeping_problems():
         FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison)
     return estimate
-
-
-def _executions(comparison: Comparison, stages: tuple[str, ...]) -> int:
-    return sum(o.stage in stages for run in comparison.runs for o in run.load)
 
 
 def _add_notes(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> None:

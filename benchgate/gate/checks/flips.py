@@ -1,4 +1,4 @@
-"""Flips: answers that turn from right to wrong or back, beyond the baseline's own flips when it is asked twice.
+"""Flips: answers that turn from right to wrong or back, beyond the baseline's own flips when it is queried twice.
 
 The excess subtracts the flips between the baseline's two askings, its noise floor. A second asking that went wrong
 raises that floor and hides flips of the candidate, so both askings are examined here. No guard does it: it invalidates
@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import require_tasks
 from benchgate.gate.comparison import Comparison, TiedRuns, quality_of
 from benchgate.gate.decision import Estimate, inconclusive, invalid
-from benchgate.gate.evidence.items import MORE_TOKENS, Pairs, is_empty, is_unclear, pair_task, too_many
+from benchgate.gate.evidence.items import MORE_TOKENS, Pairs, is_empty, is_unclear, mean_over_tasks, pair_task, too_many
 from benchgate.gate.policy import CheckSpec, judged_units
 from benchgate.model.deployment import Arm
 from benchgate.model.records import FloatArray
@@ -27,8 +26,7 @@ from benchgate.stats.trace import Trace
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
-Units = Mapping[str, tuple[str, ...]]
-"""Task name of checks → the observed tasks that it consists of."""
+Units = Mapping[str, tuple[str, ...]]  # task name of checks → the observed tasks that it consists of
 
 _SHARE_OF_ALPHA = 0.1
 """Error of the test that both askings score alike, as a share of alpha: noise must hardly ever fail it."""
@@ -46,7 +44,6 @@ class FlipsCheck:
     def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
         """Fill in the estimate of one check over items that were answered three times."""
         estimate.n_unit, units = "items", judged_units(spec, suite, comparison)
-        require_tasks(units)
         max_faulty_ratio = suite.quality.max_empty_ratio if suite.quality else 0.0
         flips_against_baseline(estimate, comparison, units, suite.gate.alpha, max_faulty_ratio)
 
@@ -97,8 +94,8 @@ def excess_flips(
     Of two stored runs, compare each candidate's excess over its own run's baseline, item by item.
     """
     judged = _flips_of_units(comparison.judged, units)
-    floor = theirs = _mean([one.y for one in judged])
-    ours = _mean([one.x for one in judged])
+    floor = theirs = mean_over_tasks([one.y for one in judged])
+    ours = mean_over_tasks([one.x for one in judged])
     if not isinstance(comparison, TiedRuns):
         excess = excess_of_tasks([(one.x, one.y, one.clusters) for one in judged], alpha, margin=tested, trace=trace)
     else:
@@ -107,7 +104,7 @@ def excess_flips(
             raise invalid("the two runs did not ask the same items", "measure both with the same suite")
         gaps = [(b.x - b.y, a.x - a.y, b.clusters) for b, a in zip(judged, reference, strict=True)]
         excess = excess_change_of_tasks(gaps, alpha, margin=tested, trace=trace)
-        theirs, ours = (_mean([one.x - one.y for one in run]) for run in (reference, judged))
+        theirs, ours = (mean_over_tasks([one.x - one.y for one in run]) for run in (reference, judged))
     if excess is None:
         raise inconclusive("there are too few items", _MORE_ITEMS)
     return ExcessFlips(excess, theirs, ours, floor)
@@ -122,22 +119,16 @@ class _Flips:
     """
 
     x: FloatArray
+    y: FloatArray
     askings: ScorePairs
+    clusters: tuple[str, ...] | None
     ids: tuple[str, ...]
-
-    @property
-    def y(self) -> FloatArray:
-        return np.asarray(self.askings.baseline != self.askings.candidate, dtype=np.float64)
-
-    @property
-    def clusters(self) -> tuple[str, ...] | None:
-        return self.askings.clusters
 
 
 def _flips_of_units(evidence: Evidence, units: Units) -> list[_Flips]:
+    if not units:
+        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
     found = [_join([_flips_of_task(evidence, task) for task in tasks]) for tasks in units.values()]
-    if not found:
-        raise invalid("no eval task is right or wrong", "see the faults of the targets and run the suite again")
     for name, one in zip(units, found, strict=True):
         if one.clusters is not None and len(set(one.clusters)) < MIN_CLUSTERS:
             reason = f"the items of {name} come in too few clusters to know how much clusters differ"
@@ -156,7 +147,8 @@ def _flips_of_task(evidence: Evidence, task: str) -> _Flips:
     ours, itself = _pair_whole(first, candidate), _pair_whole(first, again)
     x = 0.5 * (ours.candidate != ours.baseline) + 0.5 * (ours.candidate != itself.candidate)
     askings = ScorePairs(itself.baseline, itself.candidate, ours.clusters)
-    return _Flips(x, askings, tuple(item.item_id for item in first.items))
+    y = np.asarray(itself.baseline != itself.candidate, dtype=np.float64)
+    return _Flips(x, y, askings, ours.clusters, tuple(item.item_id for item in first.items))
 
 
 def _pair_whole(first: QualityObservation, other: QualityObservation) -> Pairs:
@@ -179,18 +171,14 @@ def _join(parts: Sequence[_Flips]) -> _Flips:
         clusters=tuple(label for part in parts for label in part.clusters or part.ids) if clustered else None,
     )
     ids = tuple(one for part in parts for one in part.ids)
-    return _Flips(np.concatenate([part.x for part in parts]), askings, ids)
-
-
-def _mean(columns: Sequence[FloatArray]) -> float:
-    return sum(float(np.mean(column)) for column in columns) / len(columns)
+    x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
+    return _Flips(x, y, askings, askings.clusters, ids)
 
 
 # --- The noise floor --------------------------------------------------------------------------------------------------
 
 
 def _require_healthy_answers(evidence: Evidence, units: Units, max_faulty_ratio: float) -> None:
-    """Raise CannotJudge if too many answers of either asking are empty, or wrong and truncated or unreadable."""
     for name, tasks in units.items():
         for repeat, asking in enumerate(("asked", "asked once more")):
             found = [quality_of(evidence, Arm.BASELINE, task, repeat) for task in tasks]
@@ -226,7 +214,7 @@ def _require_room_to_flip(found: Sequence[_Flips], margin: float, alpha: float) 
         raise inconclusive("there are too few items", _MORE_ITEMS)
     if 1 - _MOST_PER_FLIP * own[0].upper > margin:
         return
-    noise = _mean([one.y for one in found])
+    noise = mean_over_tasks([one.y for one in found])
     reason = f"asked twice, the baseline flips {show_percent(noise)} of its own answers"
     if 1 - _MOST_PER_FLIP * noise > margin:
         reason = f"{reason}, and of so few items it may be more"

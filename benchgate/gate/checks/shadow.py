@@ -1,7 +1,7 @@
 """Checks of the shadow comparison: baseline and candidate answer the same recorded prompts.
 
 - `shadow_excess`: how much more often the candidate differs from the baseline than the baseline differs from itself.
-- `shadow_validity`: answers in the form that a prompt asked for (JSON, a schema, calls of offered tools). A candidate
+- `shadow_validity`: answers in the form that a prompt requires (JSON, a schema, calls of offered tools). A candidate
   that breaks the form loses what its clients need, so no noise is subtracted.
 - `judge_loss`: answers that a judge finds worse, less those it finds better. Its verdicts on two answers of the
   baseline itself should balance; where they do not, it warns.
@@ -24,11 +24,11 @@ from benchgate.gate.evidence.items import (
     DIFFERENT,
     MEASURE_AGAIN,
     RowPairs,
+    lacks_similarity,
     paired_rows,
     pairs_with_similarity,
     require_pass_at_worst,
     require_similarity,
-    similarity_notes,
     unanswered_notes,
 )
 from benchgate.gate.policy import CheckSpec
@@ -37,7 +37,6 @@ from benchgate.model.records import (
     NO_VERDICT,
     UNFIT_JUDGE,
     AnswerAgreement,
-    AnswerFacts,
     BoolArray,
     FloatArray,
     JudgeVerdict,
@@ -70,8 +69,7 @@ class ShadowChecks:
 
 # Length, refusals and cut answers: warnings and notes beside `shadow_excess`
 
-LENGTH_BAND = (0.9, 1.1)
-"""Ratio of answer lengths that does not warn. Outside of it, a candidate rambles or breaks off."""
+LENGTH_BAND = (0.9, 1.1)  # ratio of answer lengths that does not warn; outside of it, a candidate rambles or breaks off
 _CUT_GAP = 0.01
 _WARNINGS = 4
 
@@ -121,7 +119,6 @@ def length_ratio(rows: Sequence[ShadowItem]) -> float | None:
 
 
 def _discordant(rows: Sequence[ShadowItem], property_of: Callable[[ShadowItem], tuple[bool, bool]]) -> tuple[int, int]:
-    """Count the rows where only the candidate's answer has a property, and where only the baseline's has."""
     pairs = [property_of(row) for row in rows]
     return sum(ours and not theirs for theirs, ours in pairs), sum(theirs and not ours for theirs, ours in pairs)
 
@@ -132,7 +129,6 @@ def _ratio(lengths: Sequence[tuple[int, int]]) -> float | None:
 
 
 def _lengths(rows: Sequence[ShadowItem]) -> Iterator[list[tuple[int, int]]]:
-    """Yield pairs of lengths: in tokens if both servers report them for every answer, and in characters."""
     facts = [(row.primary_facts, row.candidate_facts) for row in rows]
     both = [(theirs, ours) for theirs, ours in facts if theirs is not None and ours is not None]
     tokens = [(theirs.tokens, ours.tokens) for theirs, ours in both]
@@ -216,7 +212,7 @@ def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: fl
 def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
     """Count answers with and without their form. Raises CannotJudge if no prompt asks for one.
 
-    The form of an answer is None if none was asked for, or if tools were offered and words came. Where only one of two
+    The form of an answer is None if none was required, or if tools were offered and words came. Where only one of two
     answers is judged, a sound call on one side is what the other lacks, and a broken one is what the other does
     without.
     """
@@ -225,7 +221,8 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
         if stored:
             theirs, finish = _candidate_valid(reference), reference.candidate_finish
         else:
-            theirs, finish = _valid(judged.primary_facts), judged.primary_finish
+            facts, finish = judged.primary_facts, judged.primary_finish
+            theirs = None if facts is None else facts.valid
         ours, ours_cut = _candidate_valid(judged), judged.candidate_finish == "length"
         if theirs is None and ours is None:
             continue
@@ -243,13 +240,10 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
 
 def _candidate_valid(row: ShadowItem) -> bool | None:
     """Return the candidate's form: False for a missing answer to a prompt that the baseline answers in a form."""
-    if row.candidate is None:
-        return None if _valid(row.primary_facts) is None else False
-    return _valid(row.candidate_facts)
-
-
-def _valid(facts: AnswerFacts | None) -> bool | None:
-    return None if facts is None else facts.valid
+    facts = row.primary_facts if row.candidate is None else row.candidate_facts
+    if facts is None or facts.valid is None:
+        return None
+    return facts.valid and row.candidate is not None
 
 
 def _p_value(estimate: Estimate, lost: int, gained: int, n: int, trace: Trace | None = None) -> float:
@@ -263,8 +257,7 @@ def _p_value(estimate: Estimate, lost: int, gained: int, n: int, trace: Trace | 
 MAX_MISSING_VERDICTS = 0.05
 """Share of verdicts that may be missing: a judge that gives fewer is down or does not follow its instructions."""
 
-MAX_BY_POSITION = 0.5
-"""Share of pairs that a judge may decide by their position; beyond it, the judge sees too little."""
+MAX_BY_POSITION = 0.5  # share of pairs that a judge may decide by their position; beyond it, the judge sees too little
 
 _OTHER_JUDGE = "take a judge that reads both answers, or a prompt that lets it call them a tie"
 _CHECK_JUDGE = "see whether the judge answers with the JSON object that it is asked for, and measure again"
@@ -364,7 +357,6 @@ def _weight(by_judge: Counter[JudgeVerdict | None]) -> tuple[int, int]:
 
 
 def _compare_net_losses(estimate: Estimate, comparison: Comparison, pairs: RowPairs, alpha: float) -> None:
-    """Estimate how many more net losses the judged candidate has than the reference, prompt by prompt."""
     estimate.notes = unanswered_notes(comparison, len(pairs))
     losses = [(_NET_LOSS.get(ours.judged), _NET_LOSS.get(theirs.judged)) for ours, theirs in pairs]
     both = [(ours, theirs) for ours, theirs in losses if ours is not None and theirs is not None]
@@ -449,7 +441,11 @@ def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> 
     estimate.n, estimate.baseline, estimate.candidate = excess.n, float(theirs.mean()), float(ours.mean())
     estimate.value, estimate.limits, estimate.p_value = excess.estimate, excess.limits, excess.p_value
     estimate.warn("; ".join(behaviour_warnings(rows, alpha)) or None)
-    estimate.notes = [*unanswered_notes(comparison, len(rows)), *similarity_notes(rows), *_behaviour_notes(rows)]
+    estimate.notes = unanswered_notes(comparison, len(rows))
+    missing = sum(map(lacks_similarity, rows))
+    if missing:
+        estimate.notes.append(f"{missing} of {len(rows)} prompts left out: their similarity is missing")
+    estimate.notes += _behaviour_notes(rows)
     if excess.limits.upper < margin or excess.p_value > alpha:
         # Even the worst candidate must be able to fail: noise leaves it only 1 - y to lose.
         unlike = tuple((replace(one, with_primary=DIFFERENT, with_secondary=DIFFERENT), b) for one, b in compared)
@@ -476,7 +472,7 @@ def run_excess(evidence: Evidence, alpha: float) -> Excess | None:
 def excess_of_rows(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:
     """Return the shares of disagreement of candidate and baseline, and the excess, over some of `usable_rows`.
 
-    The baseline's share is None if it was asked twice on none of them. There must be at least one row.
+    The baseline's share is None if it was queried twice on none of them. There must be at least one row.
     """
     judged = _Disagreements(rows)
     own = judged.own_share
@@ -495,13 +491,12 @@ def _excess(pairs: RowPairs, alpha: float, tested: float, *, stored: bool, trace
 class _Disagreements:
     """Per prompt, how much the candidate differs (x) and whether the baseline differs from itself (y).
 
-    If the baseline was asked twice on a sample of the prompts only, x looks at its first answer alone, and y is known
+    If the baseline was queried twice on a sample of the prompts only, x looks at its first answer alone, and y is known
     on that sample.
     """
 
     def __init__(self, rows: tuple[ShadowItem, ...]) -> None:
         self.sampled = any(row.once for row in rows)
-        self._twice: BoolArray = np.array([not row.once for row in rows], dtype=np.bool_)
         # A candidate that did not answer differs from every answer.
         x = [0.5 * row.differs_from_primary + 0.5 * row.differs_from_secondary for row in rows]
         if self.sampled:
@@ -510,29 +505,15 @@ class _Disagreements:
         # 0 if the candidate gave no answer, which no noise excuses.
         own = [not row.once and row.candidate is not None and row.differs_itself for row in rows]
         self._own: FloatArray = np.array(own, dtype=np.float64)
-
-    @property
-    def own_share(self) -> FloatArray:
-        """y of the prompts that the baseline was asked twice."""
-        return self._own[self._twice]
-
-    @property
-    def widest(self) -> float:
-        """Largest difference that one prompt can make between two runs."""
-        return 1.0 + self._weight if self.sampled else MAX_EXCESS_CHANGE
-
-    @property
-    def net(self) -> FloatArray:
-        """x - y per prompt; y of a sample is weighted so that the mean is the excess."""
-        return self.candidate_share - np.where(self._twice, self._weight * self._own, 0.0)
-
-    @property
-    def _weight(self) -> float:
-        asked_twice = int(self._twice.sum())
-        return len(self._twice) / asked_twice if asked_twice else 0.0
+        twice: BoolArray = np.array([not row.once for row in rows], dtype=np.bool_)
+        self.own_share: FloatArray = self._own[twice]  # y of the prompts with two answers of the baseline
+        # x - y per prompt; y of a sample is weighted so that the mean is the excess
+        weight = len(twice) / len(self.own_share) if len(self.own_share) else 0.0
+        self.net: FloatArray = self.candidate_share - np.where(twice, weight * self._own, 0.0)
+        # largest difference that one prompt can make between two runs
+        self.widest = 1.0 + weight if self.sampled else MAX_EXCESS_CHANGE
 
     def excess(self, alpha: float, margin: float, trace: Trace | None = None) -> Excess | None:
-        """Estimate the excess of one run."""
         if not self.sampled:
             return excess_disagreement(self.candidate_share, self._own, alpha, margin=margin, trace=trace)
         return excess_sampled(self.candidate_share > 0, self.own_share > 0, alpha, margin=margin, trace=trace)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from benchgate.gate.checks.base import note_inflation
 from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
 from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of, paired_load
 from benchgate.gate.decision import Estimate, inconclusive
 from benchgate.gate.evidence.blocks import too_few
 from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured
-from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation
+from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation, note_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of

@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.checks.base import log_margin, note_inflation
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns, load_of, paired_load
-from benchgate.gate.decision import Estimate, inconclusive, invalid
+from benchgate.gate.decision import Estimate, inconclusive, invalid, log_margin
 from benchgate.gate.evidence.blocks import (
     LOOK_AT_ERRORS,
     Measure,
@@ -35,7 +34,7 @@ from benchgate.gate.evidence.blocks import (
 )
 from benchgate.gate.evidence.costs import cost_coverage_warning, idle_cost_warning, require_one_price_list
 from benchgate.gate.evidence.deployments import sides_of, vocabulary_warning
-from benchgate.gate.evidence.tokens import demonstrated_inflation
+from benchgate.gate.evidence.tokens import demonstrated_inflation, note_inflation
 from benchgate.gate.policy import CheckSpec
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
@@ -122,40 +121,30 @@ def length_warning(evidence: Evidence, stage: str) -> str | None:
 class Allowance:
     """Allowed regression on the log scale, one element per block of the baseline.
 
-    A change below `leasts` is no regression; one below `margins`, which is never less, is allowed. `plain` is the
-    margin without `min_abs`. `warning` is of a regression that only a `min_abs` far beyond the margin let through.
+    A change below `leasts` is no regression; one below `margins`, which is never less, is allowed.
     """
 
     margins: FloatArray
     leasts: FloatArray
-    plain: float
-    text: str | None = None
-    warning: str | None = None
-
-    @property
-    def margin(self) -> float:
-        """Return the mean over blocks."""
-        return float(self.margins.mean())
-
-    @property
-    def least(self) -> float:
-        """Return the mean least change over blocks."""
-        return float(self.leasts.mean())
+    plain: float  # the margin without `min_abs`
+    warning: str | None = None  # of a regression that only a `min_abs` far beyond the margin let through
 
 
-def allowance(spec: CheckSpec, measure: Measure, baseline: FloatArray) -> Allowance:
+def allowance(estimate: Estimate, spec: CheckSpec, measure: Measure, baseline: FloatArray) -> Allowance:
     """Return what is allowed beside the baseline's values, one per block: the margin, or `min_abs` where that is more.
 
-    `min_abs` is taken as a share of each block's own value. Of their mean the limits would not hold, because the mean
-    is measured too. Raises CannotJudge for one of more than half of a latency, or a third of a rate, and more than the
-    margin: that is no small change.
+    The estimate's margin and least change are the means over blocks. `min_abs` is taken as a share of each block's own
+    value: of their mean, which is measured too, the limits would not hold. Raises CannotJudge for one of more than half
+    of a latency, or a third of a rate, and more than the margin: that is no small change.
     """
     ratio, least = spec.check.margin, spec.check.least_change
     assert ratio is not None, "only a check against the baseline has a margin"
     margin = log_margin(ratio, falling=measure.rises and spec.check.direction != "either")
     if least is None:
-        text = f"{_percent(ratio)} either way" if spec.check.direction == "either" else None
-        return Allowance(np.full(len(baseline), margin), np.zeros(len(baseline)), margin, text)
+        estimate.margin_text = f"{_percent(ratio)} either way" if spec.check.direction == "either" else None
+        margins = np.full(len(baseline), margin)
+        estimate.margin, estimate.least = float(margins.mean()), 0.0
+        return Allowance(margins, np.zeros(len(baseline)), margin)
     shown = _amount(least, measure)
     if measure.rises and least >= baseline.min():
         reason = f"a `min_abs` of {shown} is no less than the baseline's own {_amount(baseline.min(), measure)}"
@@ -169,16 +158,13 @@ def allowance(spec: CheckSpec, measure: Measure, baseline: FloatArray) -> Allowa
     binding = "now the one and now the other"
     if (leasts >= margin).all() or (leasts < margin).all():
         binding = shown if leasts[0] >= margin else _percent(ratio)
-    beyond = (
-        f"by `min_abs` alone, which allows {_percent(allowed)}: a regression beyond the margin of {_percent(ratio)}"
-    )
-    return Allowance(
-        np.maximum(leasts, margin),
-        leasts,
-        margin,
-        f"{_percent(ratio)} or {shown}, whichever is more (here {binding})",
-        f"{beyond} is shown" if allowed > _FAR_BEYOND_MARGIN * ratio else None,
-    )
+    warning, margins = None, np.maximum(leasts, margin)
+    if allowed > _FAR_BEYOND_MARGIN * ratio:
+        warning = f"by `min_abs` alone, which allows {_percent(allowed)}: a regression beyond the margin of "
+        warning += f"{_percent(ratio)} is shown"
+    estimate.margin, estimate.least = float(margins.mean()), float(leasts.mean())
+    estimate.margin_text = f"{_percent(ratio)} or {shown}, whichever is more (here {binding})"
+    return Allowance(margins, leasts, margin, warning)
 
 
 def _percent(ratio: float) -> str:
@@ -214,8 +200,7 @@ def against_baseline(
     if any(np.isinf(reference.harm).any() for reference in measured[1:]):
         reason = "in the reference run the candidate's own requests failed, so it is nothing to be held against"
         raise invalid(reason, "compare with a run that was promoted")
-    allowed = allowance(spec, measure, baseline)
-    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
+    allowed = allowance(estimate, spec, measure, baseline)
     if np.isinf(judged.harm).any():
         _test_signs(estimate, judged.harm)
         return
@@ -256,8 +241,9 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
     excess is tested, so that a baseline that varies between blocks costs what it must.
     """
     trace, breach = estimate.trace, estimate.rule.breach
-    margin = allowed.margin if breach else 0.0
+    margin = estimate.margin if breach else 0.0
     plain = test(0.0, margin, 1, trace)
+    estimate.value, estimate.limits, estimate.p_value = plain.mean, plain.limits, plain.p_value
     if estimate.rule.two_sided:
         opposite = Trace()
         falling = test(0.0, margin, -1, opposite)
@@ -265,24 +251,22 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
         trace.add(tested, of=" of the opposite change")
         likelier = min(plain.p_value, falling.p_value)
         trace.made("p-value of the likelier one", "the smaller of both", likelier)
-        estimate.tested(plain)
         estimate.p_value = min(1.0, 2 * likelier)
         return
     if not allowed.leasts.any():
-        estimate.tested(plain)
         return
     trace.observed("least change (`min_abs`) in each block", allowed.leasts)
     trace.observed("allowed in each block, the larger of that and the margin", allowed.margins)
-    trace.made("margin: the mean of what is allowed", "", allowed.margin)
+    trace.made("margin: the mean of what is allowed", "", estimate.margin)
     trace.text("regression beyond what is allowed, in each block", "regression - allowed", "tested like that")
     inside = test(allowed.margins, 0.0, 1, trace)
-    upper = allowed.margin + inside.limits.upper
-    trace.made("upper limit of the regression", f"{digits(allowed.margin)} + {digits(inside.limits.upper)}", upper)
+    upper = estimate.margin + inside.limits.upper
+    trace.made("upper limit of the regression", f"{digits(estimate.margin)} + {digits(inside.limits.upper)}", upper)
     trace.text("regression beyond the least change, in each block", "regression - least change", "tested like that")
     beyond = test(allowed.leasts, 0.0, 1, trace)
-    lower = allowed.least + beyond.limits.lower
-    trace.made("lower limit of the regression", f"{digits(allowed.least)} + {digits(beyond.limits.lower)}", lower)
-    estimate.value, estimate.limits = plain.mean, Limits(lower, upper)
+    lower = estimate.least + beyond.limits.lower
+    trace.made("lower limit of the regression", f"{digits(estimate.least)} + {digits(beyond.limits.lower)}", lower)
+    estimate.limits = Limits(lower, upper)
     estimate.p_value = inside.p_value if breach else beyond.p_value
     if plain.limits.lower > allowed.plain:
         estimate.warn(allowed.warning)
@@ -397,7 +381,6 @@ def _one_per_request(metric: str, block: LoadObservation, q: float) -> FloatArra
 
 
 def _rate_against_bound(estimate: Estimate, per_block: FloatArray, alpha: float) -> None:
-    """Hold a rate to a least one, or a cost to a highest one."""
     at_least, bound, trace = estimate.rule.lower_is_worse, estimate.margin, estimate.trace
     sign = -1 if at_least else 1
     if not (np.isfinite(per_block).all() and (per_block > 0).all()):
@@ -486,11 +469,10 @@ def between_runs(
         reason = f"stage {stage}: in {failed} of {len(pairs.harm)} blocks the candidate has no finite value"
         advice = "see the errors by class in the load table; a live baseline would tell whose they are"
         raise inconclusive(f"{reason}, because its requests failed", advice)
-    allowed = allowance(spec, measure, pairs.baseline)
+    allowed = allowance(estimate, spec, measure, pairs.baseline)
     estimate.baseline = math.exp(float(np.mean(np.log(pairs.baseline))))
     estimate.candidate = math.exp(float(np.mean(np.log(pairs.candidate))))
     estimate.value = float(np.mean(pairs.harm))
-    estimate.margin, estimate.least, estimate.margin_text = allowed.margin, allowed.least, allowed.text
     if measure.metric in COST_METRICS:
         require_one_price_list(comparison)
     between = comparison.variance_between_runs(measure.metric, measure.statistic, stage)
@@ -504,7 +486,8 @@ def between_runs(
         harm = sign * float(np.mean(ours) - np.mean(theirs)) - float(np.mean(shift))
         if within is None and len(ours) == 1:
             raise no_variance
-        parts = within or (_variance_of_blocks(theirs + sign * np.asarray(shift)), _variance_of_blocks(ours))
+        blocks = (theirs + sign * np.asarray(shift), ours)
+        parts = within or [VarianceComponent(float(np.var(run, ddof=1)) / len(run), len(run) - 1) for run in blocks]
         for run, part in zip(("stored", "judged"), parts, strict=True):
             how = "variance of its blocks / their number" if within is None else "bootstrap of its requests"
             formula = f"{how}, {part.freedom:g} degrees of freedom"
@@ -525,11 +508,6 @@ def between_runs(
     apply_test(estimate, test, allowed)
     trace_margin(estimate, measure, spec)
     estimate.notes.append(comparison.variance_note(between))
-
-
-def _variance_of_blocks(values: FloatArray) -> VarianceComponent:
-    """Return the variance of the mean of one run's blocks, two at least."""
-    return VarianceComponent(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 
 def _variance_of_requests(both: Evidence, stage: str, measure: Measure) -> tuple[VarianceComponent, ...] | None:

@@ -23,8 +23,7 @@ from benchgate.model.run import LoadObservation, Run
 from benchgate.stats.distributions import Limits
 from benchgate.suite.deployment import DeploymentSpec
 
-Cost = tuple[float | None, Limits | None]
-"""Dollars per million tokens, with 95 % limits."""
+Cost = tuple[float | None, Limits | None]  # dollars per million tokens, with 95 % limits
 
 _ROUNDING = 1e-9
 
@@ -145,11 +144,9 @@ class _Price:
 
     @property
     def sums(self) -> tuple[object, ...]:
-        """Return the amounts alone."""
         return self.usd_per_hour, self.usd_per_million
 
     def agrees_with(self, other: _Price | None) -> bool:
-        """Return True if both amounts are equal and no accelerator is named that differs."""
         if other is None or self.sums != other.sums or not (self.is_readable and other.is_readable):
             return False
         return None in (self.accelerator, other.accelerator) or self.accelerator == other.accelerator
@@ -216,7 +213,6 @@ def _paid(run: Run, arm: Arm) -> _Price:
 
 
 def _declared_price(run: Run, name: str) -> _Price | None:
-    """Return the price of a deployment by the suite of a run; None if the suite does not have it."""
     deployments = run.suite.get("deployments")
     kept = deployments.get(name) if isinstance(deployments, dict) else None
     if kept is None:
@@ -297,7 +293,6 @@ def _counted(deployment: Deployment, reported: int) -> str:
 
 
 def _paid_as_another(deployment: Deployment) -> str | None:
-    """Return a fault if the price is of another kind of accelerator than the server reports; else None."""
     paid, reported = deployment.price_entry.get("accelerator"), deployment.facts.get("accelerator_names")
     if not isinstance(paid, str) or not isinstance(reported, list):
         return None

@@ -24,8 +24,7 @@ from benchgate.model.verdict import Difference
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
 
-FLAGS = "flags"
-"""Name of the fact that holds a server's start-up settings."""
+FLAGS = "flags"  # name of the fact that holds a server's start-up settings
 
 _EACH_AN_ACCELERATOR = ("tp_size", "tensor_parallel_size", "pp_size", "pipeline_parallel_size", "num_shard")
 _REPLICAS = ("dp_size", "data_parallel_size")
@@ -92,7 +91,6 @@ def declaring_key(field: str, flag: str | None, one: Declared, other: Declared) 
 
 
 def _declared_hardware(one: Declared, other: Declared) -> str | None:
-    """Return the declaring key if the suite's number, and for two kinds both names, agree with the servers."""
     names = [reported_accelerators(side.deployment) for side in (one, other)]
     drivers = {str(side.deployment.facts.get("driver")) for side in (one, other)}
     if len(drivers) > 1:
@@ -142,13 +140,8 @@ def accelerators_by_flags(deployment: Deployment) -> int:
     if not isinstance(flags, Mapping):
         return 1
     shared = str(flags.get(_SHARED_REPLICAS, False)).casefold() in ("true", "1")
-    replicas = 1 if shared else math.prod(_sizes(flags, _REPLICAS))
-    return math.prod(_sizes(flags, _EACH_AN_ACCELERATOR)) * replicas
-
-
-def _sizes(flags: Mapping[str, object], names: Collection[str]) -> list[int]:
-    found = (flags.get(name, 1) for name in names)
-    return [size for size in found if isinstance(size, int) and not isinstance(size, bool) and size >= 1]
+    found = [flags.get(name, 1) for name in (*_EACH_AN_ACCELERATOR, *(() if shared else _REPLICAS))]
+    return math.prod(n for n in found if isinstance(n, int) and not isinstance(n, bool) and n >= 1)
 
 
 def models_in(name: str) -> set[str]:
@@ -360,7 +353,6 @@ def _difference(
 
 
 def _shared(baseline: Declared, candidate: Declared) -> Iterator[_FieldDifference]:
-    """Yield the fields that both must share and whose values differ."""
     one, other = baseline.deployment, candidate.deployment
     for name, field in _FIELDS.items():
         theirs, ours = field.value(one), field.value(other)
@@ -381,23 +373,18 @@ def _shared(baseline: Declared, candidate: Declared) -> Iterator[_FieldDifferenc
 
 
 def _flags(deployment: Deployment) -> dict[str, str] | None:
-    """Return the start-up flags that the server reports; None if it reports none."""
     flags = deployment.facts.get(FLAGS)
     return dict(flatten_json(flags)) if isinstance(flags, dict) and flags else None
 
 
 def _itself(deployment: Deployment) -> dict[str, str]:
-    """Return the properties of a deployment outside the shared fields, as text by name."""
     fixed = {"model": deployment.model}
     if deployment.url is not None:
         fixed["address"] = deployment.url
     if deployment.price_usd_per_hour is not None:
         fixed["price of an accelerator per hour"] = f"${deployment.price_usd_per_hour:g}"
     fixed |= {f"price of a million tokens ({kind})": f"${usd:g}" for kind, usd in deployment.token_prices.items()}
-    declared = {f"declared: {name}": text for name, text in flatten_json(_unread(deployment.settings))}
-    probed = {f"server says: {name}": text for name, text in flatten_json(_unread(deployment.facts))}
-    return fixed | declared | probed
-
-
-def _unread(values: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in values.items() if name not in _READ}
+    for source, values in (("declared", deployment.settings), ("server says", deployment.facts)):
+        unread = {name: value for name, value in values.items() if name not in _READ}
+        fixed |= {f"{source}: {name}": text for name, text in flatten_json(unread)}
+    return fixed

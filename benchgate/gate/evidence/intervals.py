@@ -20,8 +20,7 @@ from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.quantiles import limit_ranks, min_n_for_upper_limit
 
-ALPHA = 0.025
-"""Error probability of each bound."""
+ALPHA = 0.025  # error probability of each bound
 
 _FEWEST_ITEMS = 30  # for Student's t on scores that are not binary
 

@@ -105,8 +105,6 @@ def pair_unit(comparison: Comparison, name: str, tasks: tuple[str, ...]) -> Pair
             arm = "baseline" if baseline is None else "candidate"
             raise invalid(f"task {task} was not run on the {arm}", "see the faults of the targets")
         parts.append(pair_task(baseline, candidate))
-    if not parts:
-        raise invalid("no eval task was run", "see the faults of the targets and run the suite again")
     return parts[0] if len(parts) == 1 else _join(name, parts)
 
 
@@ -146,6 +144,11 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         other_wrong=sum(not b.correct and not c.correct and b.choice != c.choice for b, c in rows) if kept else None,
         stopped=stopped,
     )
+
+
+def mean_over_tasks(scores: Sequence[FloatArray]) -> float:
+    """Return the mean over tasks of their means: each has equal weight."""
+    return sum(float(np.mean(one)) for one in scores) / len(scores)
 
 
 def forgive_unclear_losses(one: Pairs) -> ScorePairs:
@@ -189,7 +192,6 @@ def _match_items(task: str, baseline: tuple[EvalItem, ...], candidate: tuple[Eva
 
 
 def _require_scores(task: str, rows: _Rows, *, continuous: bool) -> None:
-    """Raise CannotJudge for an item without a finite score, or one that should be right or wrong and is neither."""
     for place, arm in enumerate(Arm):
         for row in rows:
             item = row[place]
@@ -229,12 +231,10 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
     )
 
 
-_FEW_FAULTY = 2
-"""Number of faulty answers that is never too many: of 50 items a single one is 2 %."""
+_FEW_FAULTY = 2  # number of faulty answers that is never too many: of 50 items a single one is 2 %
 
 Arms = tuple[QualityObservation, QualityObservation]
-Units = Mapping[str, Sequence[Arms]]
-"""Task names of checks → the observed tasks of each, on both arms."""
+Units = Mapping[str, Sequence[Arms]]  # task names of checks → the observed tasks of each, on both arms
 
 
 def too_many(faulty: float, n: int, allowed: float) -> bool:
@@ -250,8 +250,7 @@ def is_empty(item: EvalItem) -> bool:
 MAX_UNANSWERED = 0.01
 """Share of prompts that the baseline may leave unanswered; they are left out. Of few prompts, two may be."""
 
-MAX_WITHOUT_SIMILARITY = 0.05
-"""Share of prompts whose similarity may be missing. One prompt always may."""
+MAX_WITHOUT_SIMILARITY = 0.05  # share of prompts whose similarity may be missing; one prompt always may
 
 MEASURE_AGAIN = "see the server's log and measure again"
 _CHECK_EMBEDDINGS = "see what the embeddings endpoint replies to texts like these, and measure again"
@@ -277,11 +276,15 @@ def usable_rows(evidence: Evidence) -> tuple[ShadowItem, ...]:
         raise invalid(f"only {len(shadow.items)} of {shadow.expected_n} prompts were shadowed", MEASURE_AGAIN)
     if len({item.prompt_id for item in shadow.items}) != len(shadow.items):
         raise invalid("some prompts of the shadow comparison have the same id", MEASURE_AGAIN)
-    missing = [item for item in shadow.items if not _answered_by_baseline(item)]
+    answered: list[ShadowItem] = []
+    missing: list[ShadowItem] = []
+    for item in shadow.items:
+        complete = item.primary is not None and (item.secondary is not None or bool(item.once))
+        (answered if complete else missing).append(item)
     if too_many(len(missing), len(shadow.items), MAX_UNANSWERED):
         first = f"first {missing[0].prompt_id}: {missing[0].error}"
         raise invalid(f"the baseline itself failed on {len(missing)} prompts, {first}", MEASURE_AGAIN)
-    return tuple(sorted(filter(_answered_by_baseline, shadow.items), key=lambda item: item.prompt_id))
+    return tuple(sorted(answered, key=lambda item: item.prompt_id))
 
 
 def paired_rows(comparison: Comparison) -> RowPairs:
@@ -293,7 +296,12 @@ def paired_rows(comparison: Comparison) -> RowPairs:
     if not isinstance(comparison, TiedRuns):
         return tuple((row, row) for row in judged)
     reference = {row.prompt_id: row for row in usable_rows(comparison.reference)}
-    if _prompt_hashes(comparison.judged) != _prompt_hashes(comparison.reference):
+    prompts = [
+        {item.prompt_id: (item.prompt_sha256, bool(item.once)) for item in run.shadow.items}
+        for run in comparison.runs
+        if run.shadow is not None
+    ]
+    if prompts[0] != prompts[1]:
         raise invalid("the two runs shadowed different prompts", MEASURE_AGAIN)
     return tuple((row, reference[row.prompt_id]) for row in judged if row.prompt_id in reference)
 
@@ -303,15 +311,6 @@ def unanswered_notes(comparison: Comparison, used: int) -> list[str]:
     shadow = comparison.judged.shadow
     missing = 0 if shadow is None else len(shadow.items) - used
     return [f"{missing} of {used + missing} prompts left out: the baseline did not answer them"] if missing else []
-
-
-def _answered_by_baseline(item: ShadowItem) -> bool:
-    return item.primary is not None and (item.secondary is not None or bool(item.once))
-
-
-def _prompt_hashes(evidence: Evidence) -> dict[str, tuple[str, bool]]:
-    items = () if evidence.shadow is None else evidence.shadow.items
-    return {item.prompt_id: (item.prompt_sha256, bool(item.once)) for item in items}
 
 
 def lacks_similarity(row: ShadowItem) -> bool:
@@ -343,12 +342,6 @@ def require_pass_at_worst(
     if worst is None or worst.limits.upper >= margin:
         reason = f"depends on {missing} prompts whose similarity is missing: "
         raise inconclusive(f"{reason}if those answers were different, the margin would not be held", _CHECK_EMBEDDINGS)
-
-
-def similarity_notes(rows: tuple[ShadowItem, ...]) -> list[str]:
-    """Return a note on the prompts left out because their similarity is missing."""
-    missing = sum(map(lacks_similarity, rows))
-    return [f"{missing} of {len(rows)} prompts left out: their similarity is missing"] if missing else []
 
 
 def _compared_as(row: ShadowItem, candidate: PairFacts) -> ShadowItem:

@@ -30,9 +30,9 @@ def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
         return lambda o: (len(o.requests) - int(request_metrics.meets_slo(o.requests, slo).sum()), len(o.requests))
     if metric == "validity":
         return _invalid_answers
-    wanted = ErrorClass.HTTP_429.value if metric == "rejected" else failure
-    if wanted is not None:
-        return lambda o: (_count(o, lambda rows: rows.error.are((wanted,))), sum(map(len, o.with_ramp)))
+    error = ErrorClass.HTTP_429.value if metric == "rejected" else failure
+    if error is not None:
+        return lambda o: (_count(o, lambda rows: rows.error.are((error,))), sum(map(len, o.with_ramp)))
     return lambda o: (failures(o), sum(map(len, o.with_ramp)))
 
 
@@ -47,10 +47,10 @@ def _count(execution: LoadObservation, marked: Callable[[RequestColumns], BoolAr
 
 def _invalid_answers(execution: LoadObservation) -> tuple[int, int]:
     valid = execution.requests.valid
-    asked = valid != ABSENT
-    if asked.any():
-        asked |= ~request_metrics.succeeded(execution.requests)
-    return int(np.count_nonzero(asked & (valid != 1))), int(np.count_nonzero(asked))
+    checked = valid != ABSENT
+    if checked.any():
+        checked |= ~request_metrics.succeeded(execution.requests)
+    return int(np.count_nonzero(checked & (valid != 1))), int(np.count_nonzero(checked))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.gate.comparison import paired_load
+from benchgate.gate.decision import Estimate
 from benchgate.gate.evidence.deployments import may_differ_in_vocabulary
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, TokenSource
@@ -25,8 +26,7 @@ from benchgate.units import show_percent
 
 MISCOUNTED_SHARE = 0.01  # of the successful answers
 _LEAST = 3  # of them: fewer are exceptions
-WITHHELD = 1
-"""Allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token."""
+WITHHELD = 1  # allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token
 
 
 def undercounted(columns: RequestColumns) -> BoolArray:
@@ -34,47 +34,35 @@ def undercounted(columns: RequestColumns) -> BoolArray:
 
     More tokens than pieces are valid: servers merge tokens into one piece under load, and count withheld ones.
     """
-    fewer: BoolArray = columns.output_tokens < _pieces(columns) - WITHHELD
-    return fewer & _tokens_by_usage(columns)
+    fewer: BoolArray = columns.output_tokens < np.diff(columns.chunk_start) - WITHHELD
+    return fewer & columns.token_source.are((TokenSource.USAGE,))
 
 
-def miscounted(columns: RequestColumns, asked: int | None = None) -> str | None:
+def miscounted(columns: RequestColumns, requested: int | None = None) -> str | None:
     """Describe why a server's token counts are implausible; None if they are plausible.
 
-    With `asked`, the token limit of every request, usage may exceed neither the limit nor the number of pieces (by more
-    than one piece's tokens): a server that passes the limit also sends what it counts. Counted but unsent reasoning
+    With `requested`, the token limit of every request, usage may exceed neither the limit nor the number of pieces, by
+    more than one piece's tokens: a server that passes the limit also sends what it counts. Counted but unsent reasoning
     could fake any throughput.
     """
-    few = _token_share(columns, undercounted(columns))
-    if few is not None:
-        return _describe(few, "fewer tokens than there were pieces of text")
-    if asked is None:
+    share, counts = _token_share(columns, undercounted(columns)), "fewer tokens than there were pieces of text"
+    if share is None and requested is not None:
+        pieces: IntArray = np.diff(columns.chunk_start)
+        most = np.maximum(pieces, requested) + columns.output_tokens / np.maximum(pieces, 1)
+        by_usage = columns.token_source.are((TokenSource.USAGE,))
+        share = _token_share(columns, (columns.output_tokens > most) & by_usage)
+        counts = f"more than {requested} requested tokens, in too few pieces of text"
+    if share is None:
         return None
-    pieces = _pieces(columns)
-    most = np.maximum(pieces, asked) + columns.output_tokens / np.maximum(pieces, 1)
-    many = _token_share(columns, (columns.output_tokens > most) & _tokens_by_usage(columns))
-    return None if many is None else _describe(many, f"more than {asked} requested tokens, in too few pieces of text")
-
-
-def _pieces(columns: RequestColumns) -> IntArray:
-    pieces: IntArray = np.diff(columns.chunk_start)
-    return pieces
-
-
-def _tokens_by_usage(columns: RequestColumns) -> BoolArray:
-    return columns.token_source.are((TokenSource.USAGE,))
+    found = f"in {show_percent(share)} of the answers the server's usage counts {counts}"
+    return f"{found} (bound {MISCOUNTED_SHARE:.0%})"
 
 
 def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
-    """Return the share of marked answers among the successful ones; None if negligible."""
     of_ok = marked[succeeded(columns)]
     if np.count_nonzero(of_ok) < _LEAST or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
         return None
     return float(np.mean(of_ok))
-
-
-def _describe(share: float, what: str) -> str:
-    return f"in {show_percent(share)} of the answers the server's usage counts {what} (bound {MISCOUNTED_SHARE:.0%})"
 
 
 def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[IntArray, IntArray]:
@@ -88,8 +76,7 @@ def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[In
 
 
 LEAST_PAIRS = 10
-CONTRADICTED = 1.02
-"""Significantly larger inflation is removed from the candidate's token metrics."""
+CONTRADICTED = 1.02  # significantly larger inflation is removed from the candidate's token metrics
 ROUNDING = 1e-9
 _SURE = 0.1  # of alpha: there are several stages and two-sided estimates
 _STREAMED = 3  # pieces: fewer do not show the tokens per piece
@@ -220,3 +207,11 @@ def _log_ratio(
     reach = t_ppf(1 - alpha, n - 1) * math.sqrt(n / (n - 1) * float(np.square(influence).sum()))
     by_block = {number: estimate + len(numbers) * float(influence[block == number].sum()) for number in numbers}
     return LogRatio(estimate, Limits(estimate - reach, estimate + reach), by_block)
+
+
+def note_inflation(estimate: Estimate, metric: str, inflation: LogRatio) -> None:
+    """Note that the metric was computed from the tokens of the text, and warn."""
+    times, least = math.exp(inflation.estimate), math.exp(inflation.limits.lower)
+    counts = f"the candidate's usage counts {times:.2f} times the tokens that its text shows"
+    estimate.notes.append(f"{counts} (at least {least:.2f}), so its {metric} was computed from the tokens of the text")
+    estimate.warn(counts)

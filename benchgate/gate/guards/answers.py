@@ -37,8 +37,7 @@ from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent
 
-_MIN_ITEMS = 30
-"""With fewer items, a share of right answers tells little about guessing."""
+_MIN_ITEMS = 30  # with fewer items, a share of right answers tells little about guessing
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +74,8 @@ class Evals:
 
 # --- Empty and unreadable answers -------------------------------------------------------------------------------------
 
-_MOST_RATE_GAP = 0.01
-"""Arms whose rates of empty answers differ by more than a point did not do the same task."""
-_MOST_COUNT_GAP = 2
-"""A difference of two answers is no evidence: of 50 items a single one is 2 %."""
+_MOST_RATE_GAP = 0.01  # arms whose rates of empty answers differ by more than a point did not do the same task
+_MOST_COUNT_GAP = 2  # a difference of two answers is no evidence: of 50 items a single one is 2 %
 
 
 @guard("answers-not-empty", "the answers are not empty", invalidates=QUALITY, needs=EVALS)
@@ -89,7 +86,7 @@ def answers_not_empty(evals: Evals, suite: Suite) -> Violation | None:
     any), or the arms' rates differ by more than a point and their counts by more than two.
     """
     remedy = f"{MORE_TOKENS}; see whether the server returns its answer in another field"
-    allowed = _allowed(suite)
+    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
     for name, tasks in evals.units.items():
         counts = _count_on_both(tasks, is_empty)
         for (faulty, n), arm in zip(counts, Arm, strict=True):
@@ -109,7 +106,7 @@ def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
     itself, and is judged. A task scored by degrees has no wrong answers: truncated answers of either arm count, and the
     arms must not differ, as for `answers-not-empty`.
     """
-    allowed = _allowed(suite)
+    allowed = suite.quality.max_empty_ratio if suite.quality else 0.0
     for name, tasks in evals.units.items():
         counts = _count_on_both(tasks, is_unclear)
         theirs, ours = (faulty / n if n else 0.0 for faulty, n in counts)
@@ -123,10 +120,6 @@ def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
     if any(one.harness.get("imported") for arms in evals.arms.values() for one in arms):
         return Passed("answers that are not right are readable; whether any was cut is not known")
     return None
-
-
-def _allowed(suite: Suite) -> float:
-    return suite.quality.max_empty_ratio if suite.quality else 0.0
 
 
 def _count_on_both(tasks: Sequence[Arms], is_faulty: Callable[[EvalItem], bool]) -> list[tuple[float, int]]:
@@ -363,7 +356,6 @@ def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
 
 
 def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], suite: Suite) -> bool:
-    """Return True if the baseline scores within the `expect` of its task or group."""
     entry = suite.quality.entry(task) if suite.quality is not None else None
     if entry is None or entry.expect is None:
         return False
@@ -374,8 +366,7 @@ def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], su
 
 # --- Shadow answers ---------------------------------------------------------------------------------------------------
 
-MOST_EMPTY = 0.01
-"""Share of an arm's answers that may be empty; two always may."""
+MOST_EMPTY = 0.01  # share of an arm's answers that may be empty; two always may
 _MOST_NAMED_PROMPTS = 3
 _MIN_PROMPTS = 20
 

@@ -10,16 +10,13 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult
-from benchgate.suite.checks import Check
 from benchgate.suite.schema import Suite, traffic_classes
 
 LOAD = "load"
 QUALITY = "quality"
 SHADOW = "shadow"
-SPEED = "speed"
-"""Latencies, throughputs and goodput: a late client distorts them without changing any response."""
-TOKENS = "tokens"
-"""Metrics that divide by, or sum, the server's count of output tokens."""
+SPEED = "speed"  # latencies, throughputs and goodput: a late client distorts them without changing any response
+TOKENS = "tokens"  # metrics that divide by, or sum, the server's count of output tokens
 EVERYTHING = (LOAD, QUALITY, "divergence", SHADOW)
 
 _COMPARED = "compared-"
@@ -44,12 +41,6 @@ ALL_LOAD_KINDS = OWN_LOAD_KINDS | {*compared(*OWN_LOAD_KINDS)}
 
 SPEED_METRICS = frozenset(names_of(lambda metric: metric.timed))
 TOKEN_METRICS = frozenset(names_of(lambda metric: metric.counts_tokens))
-
-
-def check_kinds(check: Check) -> frozenset[str]:
-    """Return the kinds of a check, and the `compared` form of each if it has a margin."""
-    kinds = metric_kinds(check.metric)
-    return kinds if check.margin is None else kinds | {*compared(*kinds)}
 
 
 def metric_kinds(metric: str) -> frozenset[str]:

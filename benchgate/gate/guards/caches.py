@@ -38,11 +38,9 @@ from benchgate.units import show_duration
 # --- The detector -----------------------------------------------------------------------------------------------------
 
 _QUICK_NS = 5_000_000.0
-_MANY_TIMES = 20
-"""A response within 5 ms and 1/20 of the other arm's time for the same request comes from a cache."""
+_MANY_TIMES = 20  # a response within 5 ms and 1/20 of the other arm's time for the same request comes from a cache
 _LEAST = 10
-_SHARE = 0.05
-"""Fewer cached responses (count and share) shift a metric by less than most margins."""
+_SHARE = 0.05  # fewer cached responses (count and share) shift a metric by less than most margins
 
 
 def _is_quick(
@@ -54,7 +52,6 @@ def _is_quick(
 
 
 def _count_quick(times_ns: Sequence[tuple[int, int]], most_ns: float = _QUICK_NS) -> int:
-    """Count pairs of responses, one per arm, of which one comes from a cache."""
     baseline, candidate = np.array(times_ns, dtype=np.int64).reshape(-1, 2).T
     return int(np.count_nonzero(_is_quick(baseline, candidate, most_ns) | _is_quick(candidate, baseline, most_ns)))
 
@@ -131,10 +128,8 @@ def order_does_not_matter(run: Evidence, suite: Suite) -> Violation | None:
 
 # --- Evals ------------------------------------------------------------------------------------------------------------
 
-_NO_MODEL_NS = 1_000_000
-"""An answer within 1 ms over HTTP came from a cache, not from a model."""
-_FEW = 30
-"""Fewer answers may all be equal by chance."""
+_NO_MODEL_NS = 1_000_000  # an answer within 1 ms over HTTP came from a cache, not from a model
+_FEW = 30  # fewer answers may all be equal by chance
 
 
 @guard("not-cached", "answers took as long as a model takes", invalidates=QUALITY, needs=EVALS)

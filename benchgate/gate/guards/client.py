@@ -24,14 +24,11 @@ FINISH_RUN = "run the suite again to its end"
 _ROUNDING_S = 1e-6  # windows are float seconds, summed over workers; instants are integer nanoseconds
 
 
-def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[TrafficClass, LoadObservation]]:
+def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[str, TrafficClass, LoadObservation]]:
+    """Yield every execution with its place, as a message begins and as the suite has it."""
     for place, arm in product(traffic_classes(suite), Arm):
-        for execution in load_of(run, place.name, arm).values():
-            yield place, execution
-
-
-def _where(execution: LoadObservation) -> str:
-    return f"stage {execution.stage}, block {execution.block + 1}, {execution.arm.value}"
+        for block, execution in load_of(run, place.name, arm).items():
+            yield f"stage {place.name}, block {block + 1}, {arm.value}", place, execution
 
 
 @guard("load-as-planned", "the load generator lost no request and no worker", invalidates=LOAD, needs=A_LOAD)
@@ -41,11 +38,11 @@ def load_as_planned(run: Evidence, suite: Suite) -> Violation | None:
     A load generator process was lost or late, or a request was not sent or failed because of the load generator's
     machine.
     """
-    for _, execution in _executions(run, suite):
+    for where, _, execution in _executions(run, suite):
         lost = losses(execution.client, *execution.with_ramp)
         if lost:
             remedy = f"see the error details in the report and the load generator's own machine; {FINISH_RUN}"
-            return Violation(f"{_where(execution)}: {lost[0]}", remedy)
+            return Violation(f"{where}: {lost[0]}", remedy)
     return None
 
 
@@ -56,11 +53,11 @@ def times_possible(run: Evidence, suite: Suite) -> Violation | None:
     A request was answered before it was sent, a stage is shorter than its requests, or a figure of the load generator
     is not finite.
     """
-    for place, execution in _executions(run, suite):
+    for where, place, execution in _executions(run, suite):
         contradiction = _contradiction(place, execution)
         if contradiction:
             remedy = "check the clocks of the load generator's machines, or measure again on others"
-            return Violation(f"{_where(execution)}: {contradiction}", remedy)
+            return Violation(f"{where}: {contradiction}", remedy)
     return None
 
 

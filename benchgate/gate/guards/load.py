@@ -35,11 +35,9 @@ from benchgate.suite.checks import covers, judges
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
-Pair = tuple[LoadObservation, LoadObservation]
-"""Executions of baseline and candidate in one block of a stage."""
+Pair = tuple[LoadObservation, LoadObservation]  # executions of baseline and candidate in one block of a stage
 
-_POINT = 0.01
-"""Largest difference between the arms' shares of responses that two sound servers show."""
+_POINT = 0.01  # largest difference between the arms' shares of responses that two sound servers show
 
 
 def answered_by_both(pair: Pair) -> tuple[IntArray, IntArray]:
@@ -130,11 +128,8 @@ class _Closed:
 
     requests: int
     resent: int
+    share: float  # resent of all requests
     habit: float
-
-    @property
-    def share(self) -> float:
-        return self.resent / self.requests if self.requests else 0.0
 
     @classmethod
     def of(cls, run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> _Closed:
@@ -146,7 +141,8 @@ class _Closed:
         # the classes of a stage share its connections, so early closes are divided by all requests of the stage
         names = [other.name for other in traffic_classes(suite) if other.stage == place.stage]
         total = sum(o.recorded for name in names for o in load_of(run, name, arm).values())
-        return cls(requests, resent, (resent / requests if requests else 0.0) + (early / total if total else 0.0))
+        share = resent / requests if requests else 0.0
+        return cls(requests, resent, share, share + (early / total if total else 0.0))
 
 
 # --- Prompts and tokens -----------------------------------------------------------------------------------------------
@@ -196,7 +192,6 @@ def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
 
 
 def _share(run: Evidence, stage: str, arm: Arm, mark: Callable[[LoadObservation], BoolArray]) -> float | None:
-    """Return the share of marked answers among an arm's successful ones; None if there are none."""
     found = [mark(o)[succeeded(o.requests)] for o in load_of(run, stage, arm).values()]
     count = sum(map(len, found))
     return sum(int(one.sum()) for one in found) / count if count else None
@@ -246,7 +241,6 @@ def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
 
 
 def _lacks_reasoning(executions: Iterable[LoadObservation]) -> bool:
-    """Return True if the reasoning tokens explain the missing tokens in most undercounted answers."""
     explained = found = 0
     for execution in executions:
         columns, fewer = execution.requests, undercounted(execution.requests)
@@ -392,8 +386,7 @@ def _reached_limit(execution: LoadObservation, requested_tokens: int | None) -> 
 # --- Uncounted failures and background traffic ------------------------------------------------------------------------
 
 _MANY_FAILED = 0.05
-_COUNTING = ("error_rate", "goodput", "validity", "rejected")
-"""Metrics that count failures."""
+_COUNTING = ("error_rate", "goodput", "validity", "rejected")  # metrics that count failures
 _LEAST_SHARE = 2 / 3  # of the background requests that the baseline answered
 _NOISE_SD = 2.0
 
@@ -453,7 +446,6 @@ def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
 
 
 def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> tuple[int, int]:
-    """Return the number of failed requests that no required check counts, and of all requests."""
     checks = [
         check
         for check in suite.gate.checks
@@ -499,7 +491,6 @@ def background_alike(run: Evidence, suite: Suite) -> Violation | None:
 
 
 def _starved(run: Evidence, name: str, alpha: float) -> str | None:
-    """Describe a candidate that answered significantly fewer requests than allowed; None if it did not."""
     pairs = paired_load(run, name)
     counts = np.array([[np.count_nonzero(succeeded(o.requests)) for o in pair] for pair in pairs], dtype=np.float64)
     if len(counts) < 2:

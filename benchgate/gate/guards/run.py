@@ -88,7 +88,7 @@ def run_complete(run: Evidence, suite: Suite) -> Violation | None:
     if run.run.status is RunStatus.COMPLETE:
         return None
     reason = f"the run is {run.run.status.value}: not everything planned was measured"
-    return Violation(reason, _how_to_complete(run))
+    return Violation(reason, completion_remedy(run))
 
 
 @guard("all-measured", "everything planned has exactly one record")
@@ -99,7 +99,7 @@ def all_measured(run: Evidence, suite: Suite) -> Violation | None:
     required check covers it.
     """
     found = measured_twice(run) or next(_missing(run, suite), None)
-    return None if found is None else Violation(found, _how_to_complete(run))
+    return None if found is None else Violation(found, completion_remedy(run))
 
 
 def _missing(run: Evidence, suite: Suite) -> Iterator[str]:
@@ -175,10 +175,6 @@ def _blocks_due(run: Evidence, suite: Suite) -> int:
     return suite.load.blocks
 
 
-def _how_to_complete(run: Evidence) -> str:
-    return "fix what `targets-up` reports: it caused the gap" if run.target_faults else completion_remedy(run)
-
-
 # --- Resumed runs -----------------------------------------------------------------------------------------------------
 
 MAX_RESUMPTIONS = 1
@@ -229,6 +225,8 @@ def session_notes(evidence: Evidence) -> tuple[str, ...]:
 def completion_remedy(evidence: Evidence) -> str:
     """Return the remedy for a run that did not measure everything."""
     run = evidence.run
+    if evidence.target_faults:
+        return "fix what `targets-up` reports: it caused the gap"
     if run.status is RunStatus.COMPLETE or run.finished_at is not None or run.calibrates or run.imported:
         return FINISH_RUN
     if len(evidence.resumptions) >= MAX_RESUMPTIONS:

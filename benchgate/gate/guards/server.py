@@ -186,7 +186,7 @@ CACHE_COUNTS = Need(
     "telemetry, or responses that report cached prompt tokens",
     lambda run, suite: (
         bool(run.telemetry)
-        or (len(arms_of(run)) == len(Arm) and any(_hit_ratios(run, suite, stage) for stage in _unshared_stages(suite)))
+        or (len(arms_of(run)) == len(Arm) and any(_hit_ratios(run, suite, stage) for stage in _stages(suite)))
     ),
 )
 
@@ -204,7 +204,7 @@ def cache_cold(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     Over 10 % of the arm's prompt tokens were cached, and 5 points more than on the other arm, or the other arm does not
     report them.
     """
-    stages = _unshared_stages(suite)
+    stages = [stage for stage in _stages(suite) if not all(map(_shares_prefixes, _levels(suite, stage)))]
     if not stages:
         return NotApplicable("not checked: the prompts share prefixes on purpose")
     if len(arms_of(run)) < len(Arm):
@@ -242,10 +242,6 @@ def _hit_ratios(run: Evidence, suite: Suite, stage: str) -> dict[Arm, float]:
     by_answers = {arm: answer_hit_ratio(run, unshared, arm) for arm in Arm}
     known = [{arm: ratio for arm, ratio in ratios.items() if ratio is not None} for ratios in (by_server, by_answers)]
     return max(known, key=len)
-
-
-def _unshared_stages(suite: Suite) -> list[str]:
-    return [stage for stage in _stages(suite) if not all(map(_shares_prefixes, _levels(suite, stage)))]
 
 
 def _shares_prefixes(level: TrafficClass) -> bool:

@@ -72,7 +72,6 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
 
 
 def _contradiction(ratios: TextRatios, arm: Arm) -> str | None:
-    """Describe how this arm's text contradicts its usage; None if it does not beyond the bounds."""
     text = ratios.chars_per_token if arm is Arm.CANDIDATE else ratios.chars_per_token.reversed()
     if text.limits.upper < math.log(_MISSING) - ROUNDING:
         return _less_text(text, arm, _MISSING)
@@ -99,7 +98,12 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
     remedy = (
         "give both arms equal reasoning settings and room for the answer (`output`), or find out why some are empty"
     )
-    kinds: dict[str, Marks] = {"have no answer (no visible text and no tool call outside the reasoning)": _no_answer}
+    kinds: dict[str, Marks] = {
+        "have no answer (no visible text and no tool call outside the reasoning)": lambda columns: (
+            (columns.answer_chars == 0) & (columns.tool_calls <= 0),
+            _has_counted_text(columns) & (columns.tool_calls != ABSENT),
+        )
+    }
     return _more_marked(run, suite, kinds, remedy)
 
 
@@ -114,7 +118,10 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
     than nine tenths repeat themselves.
     """
     repeats = f"repeat themselves (their end compresses by {_REPEATED_PERCENT} % or more)"
-    kinds: dict[str, Marks] = {"are blank although tokens were counted": _blank, repeats: _repeated}
+    kinds: dict[str, Marks] = {
+        "are blank although tokens were counted": _blank,
+        repeats: lambda columns: (columns.redundancy_percent >= _REPEATED_PERCENT, _has_counted_text(columns)),
+    }
     remedy = "read its answers under load: broken quantisations and kernels write blank or repeated text"
     found = _more_marked(run, suite, kinds, remedy)
     if isinstance(found, Violation | Caution):
@@ -163,7 +170,6 @@ def _more_marked(
 
 
 def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[dict[Arm, int], int]:
-    """Count the requests marked on one arm alone, and those with data on both arms."""
     alone, n = dict.fromkeys(Arm, 0), 0
     for pair in paired_load(run, stage):
         (baseline, known), (candidate, also_known) = (
@@ -182,18 +188,9 @@ def _has_counted_text(columns: RequestColumns) -> BoolArray:
     return known
 
 
-def _no_answer(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
-    known = _has_counted_text(columns) & (columns.tool_calls != ABSENT)
-    return (columns.answer_chars == 0) & (columns.tool_calls <= 0), known
-
-
 def _blank(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
     has_text_tokens = columns.output_tokens > np.maximum(columns.reasoning_tokens, 0)  # hidden reasoning is not blank
     return has_text_tokens & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), _has_counted_text(columns)
-
-
-def _repeated(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
-    return columns.redundancy_percent >= _REPEATED_PERCENT, _has_counted_text(columns)
 
 
 # --- The model's name -------------------------------------------------------------------------------------------------

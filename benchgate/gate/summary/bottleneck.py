@@ -69,7 +69,6 @@ def bottleneck(
 
 
 def _kv_full(windows: Sequence[TelemetryWindow]) -> str | None:
-    """Describe preempted requests, or requests that waited while the cache was full; None if neither."""
     preempted = _total(windows, Counter.PREEMPTIONS)
     usage, waiting = (
         max((peak for window in windows if (peak := window.peak(gauge)) is not None), default=None)

@@ -163,13 +163,15 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
         regressions, together = _regressions(spec, stage, clear.comparison.judged, suite)
         if not regressions:
             continue
-        blocks = _paired_blocks(clear.comparison.judged, stage)
+        used, measured, kept_up = (
+            [baseline.block for baseline, _ in paired_load(run, stage)]
+            for run in (clear.comparison.judged, evidence, timed_or_all.judged)
+        )
         every = {o.block for o in evidence.load if o.stage == stage}
-        reasons = {block: UNPAIRED for block in every}
-        reasons |= {block: CLIENT_SATURATED for block in _paired_blocks(evidence, stage)}
-        reasons |= {block: CLIENT_DELAYED_TAIL for block in _paired_blocks(timed_or_all.judged, stage)}
-        left_out = tuple((block, reasons[block]) for block in sorted(every - set(blocks)))
-        found.append(BlockDifferences(spec.id, regressions, together, blocks, left_out))
+        reasons = dict.fromkeys(every, UNPAIRED)
+        reasons |= dict.fromkeys(measured, CLIENT_SATURATED) | dict.fromkeys(kept_up, CLIENT_DELAYED_TAIL)
+        left_out = tuple((block, reasons[block]) for block in sorted(every - set(used)))
+        found.append(BlockDifferences(spec.id, regressions, together, tuple(used), left_out))
     return tuple(found)
 
 
@@ -189,10 +191,6 @@ def _regressions(spec: CheckSpec, stage: str, judged: Evidence, suite: Suite) ->
     return tuple(pairs.harm.tolist()), pairs.together
 
 
-def _paired_blocks(evidence: Evidence, stage: str) -> tuple[int, ...]:
-    return tuple(baseline.block for baseline, _ in paired_load(evidence, stage))
-
-
 CLIENT_SATURATED = "excluded: the load generator was the bottleneck"
 CLIENT_DELAYED_TAIL = "excluded: its slowest answers waited for the load generator"
 UNPAIRED = "excluded: measured on one arm only"
@@ -204,8 +202,8 @@ class TaskFigures:
 
     `regression` is baseline - candidate, above 0 = worse. Its limits are None if the items give none (too few clusters,
     an eval that was stopped early, scores of several scales). `lost`, `gained`, `flips_ratio` and `other_wrong` are of
-    answers that are right or wrong; `floor_ratio` and `excess_ratio` need a baseline that was asked twice. `cut` counts
-    the wrong answers of baseline and candidate that the token limit truncated or that could not be read.
+    answers that are right or wrong; `floor_ratio` and `excess_ratio` need a baseline that was queried twice. `cut`
+    counts the wrong answers of baseline and candidate that the token limit truncated or that could not be read.
     """
 
     name: str
@@ -317,7 +315,6 @@ def figure_notes(
 
 
 def _regression(paired: Sequence[Pairs], alpha: float, *, continuous: bool) -> ItemRegression | None:
-    """Estimate the regression; None if the items give no limits."""
     try:
         require_clusters(paired)
     except CannotJudge:

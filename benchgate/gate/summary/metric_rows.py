@@ -7,7 +7,7 @@ were deleted.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, QUANTILES
 from benchgate.model.request_metrics import LATENCIES
-from benchgate.model.run import Evidence, LoadObservation, MetricRow, QualityObservation
+from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
 from benchgate.suite.schema import Suite, traffic_classes
 
@@ -35,7 +35,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
     """Yield the means over all positions of the fixed texts; nothing if the reading is incomplete.
 
-    The baseline's own divergence is from itself, if it was asked twice.
+    The baseline's own divergence is from itself, if it was queried twice.
     """
     reading = evidence.divergence
     if reading is None or reading.fault is not None or not reading.items or len(reading.items) != reading.expected_n:
@@ -57,14 +57,11 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
             limits = item_limits(known, texts, share=name == "same_top1_ratio")
             lower, upper = (limits.lower, limits.upper) if limits is not None else (None, None)
             if name == "perplexity":
-                mean, lower, upper = math.exp(-mean), _perplexity(upper), _perplexity(lower)
+                mean = math.exp(-mean)
+                lower, upper = (None if end is None else math.exp(-end) for end in (upper, lower))
             elif lower is not None and name == "kld_nats":
                 lower = max(0.0, lower)
             yield MetricRow(arm, name, None, None, None, mean, len(items), lower, upper)
-
-
-def _perplexity(mean_ln: float | None) -> float | None:
-    return None if mean_ln is None else math.exp(-mean_ln)
 
 
 TREND_METRICS = (
@@ -78,8 +75,7 @@ TREND_METRICS = (
     "capacity_in_flight_per_accelerator",
 )  # fmt: skip
 _Number = tuple[float | None, Limits | None]
-IMPORTED_METRICS = ("ttft_sent_s",)
-"""Metrics that only runs imported from another tool have, beside TREND_METRICS."""
+IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS
 LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
 MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
 
@@ -171,7 +167,6 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
 def _rates(
     evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
 ) -> dict[str, _Number]:
-    """Return means over blocks, and shares of all scheduled requests, each with its limits."""
     deployment = evidence.run.arms[arm]
     tokens = [request_metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
     requests = [request_metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
@@ -206,7 +201,10 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
         values = [item.score if continuous else item.correct for item in observation.items]
         known = [float(value) for value in values if value is not None]
         if len(known) == len(values):
-            limits = intervals.item_limits(known, _clusters(observation), share=not continuous)
+            clusters = None
+            if any(item.cluster is not None for item in observation.items):
+                clusters = [item.cluster or item.item_id for item in observation.items]
+            limits = intervals.item_limits(known, clusters, share=not continuous)
             yield _row(observation.arm, name, sum(known) / len(known), len(known), limits, task=observation.task)
     for task in dict.fromkeys(o.task for o in evidence.quality if o.repeat == 0):
         try:
@@ -223,15 +221,7 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
                     yield _row(arm, name, value, figures.n, limits, task=task)
 
 
-def _clusters(observation: QualityObservation) -> list[str] | None:
-    """Return the cluster of each item, or None without clusters."""
-    if all(item.cluster is None for item in observation.items):
-        return None
-    return [item.cluster or item.item_id for item in observation.items]
-
-
 def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
-    """Return count limits, or None for clustered items, which do not flip independently."""
     if ratio is None or figures.clusters is not None:
         return None
     return intervals.count_limits(round(ratio * figures.n), figures.n)
@@ -275,15 +265,10 @@ def _row(
     stage: str | None = None,
     task: str | None = None,
 ) -> MetricRow:
-    """Return a row; its interval is kept only if both ends are finite."""
     ends: tuple[float | None, float | None] = (None, None)
     if limits is not None and math.isfinite(limits.lower) and math.isfinite(limits.upper):
         ends = limits.lower, limits.upper
     return MetricRow(arm, name, statistic, stage, task, value, n, *ends)
-
-
-Key = tuple[str, str | None, str | None, str | None]
-"""Name, statistic, stage and task of a metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,26 +301,17 @@ class NumberPair:
 
 def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) -> tuple[NumberPair, ...]:
     """Pair every metric that one of the candidates has, in the order of the judged run, then of the reference."""
-    theirs, ours = _by_arm(reference), _by_arm(judged)
-    keys = dict.fromkeys([*ours[Arm.CANDIDATE], *theirs[Arm.CANDIDATE]])
-    return tuple(
-        NumberPair(
-            *key,
-            reference=theirs[Arm.CANDIDATE].get(key),
-            judged=ours[Arm.CANDIDATE].get(key),
-            reference_baseline=theirs[Arm.BASELINE].get(key) if _is_of_load(key) else None,
-            judged_baseline=ours[Arm.BASELINE].get(key) if _is_of_load(key) else None,
-        )
-        for key in keys
+    theirs, ours = (
+        {arm: {(r.name, r.statistic, r.stage, r.task): r for r in rows if r.arm is arm} for arm in Arm}
+        for rows in (reference, judged)
     )
-
-
-def _is_of_load(key: Key) -> bool:
-    return key[2] is not None
-
-
-def _by_arm(rows: Sequence[MetricRow]) -> Mapping[Arm, dict[Key, MetricRow]]:
-    return {arm: {(r.name, r.statistic, r.stage, r.task): r for r in rows if r.arm is arm} for arm in Arm}
+    pairs = []
+    for key in dict.fromkeys([*ours[Arm.CANDIDATE], *theirs[Arm.CANDIDATE]]):
+        candidates = theirs[Arm.CANDIDATE].get(key), ours[Arm.CANDIDATE].get(key)
+        of_load = key[2] is not None
+        baselines = (theirs[Arm.BASELINE].get(key), ours[Arm.BASELINE].get(key)) if of_load else (None, None)
+        pairs.append(NumberPair(*key, *candidates, *baselines))
+    return tuple(pairs)
 
 
 def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
