@@ -29,7 +29,6 @@ from benchgate.stats.power import (
     zero_miss_sample_size,
 )
 from benchgate.suite.checks import Check
-from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
@@ -185,11 +184,6 @@ def assumed_cv(statistic: str | None) -> float:
     return ASSUMED_RUN_CV.get(statistic, ASSUMED_RUN_CV["p99"])
 
 
-def assumed_shadow_differences(shadow: Shadow) -> float:
-    """Return the assumed share of answers that differ when one deployment repeats them."""
-    return ASSUMED_FORM_DIFFERENCES if shadow.compare.by in _COMPARED_BY_FORM else ASSUMED_FREE_TEXT_DIFFERENCES
-
-
 _NO_FORECAST = {
     "score": "the spread of score differences is not known",
     "capacity": "the levels of a search depend on its results",
@@ -211,7 +205,14 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
     if metric in ("shadow_excess", "shadow_validity", "judge_loss"):
         return _prompts_power(row, one, suite, plan, known)
     if metric in ("kld", "same_top1", "perplexity"):
-        return _texts_power(row, one, plan, suite.gate.alpha)
+        row = replace(row, n_unit="positions", has=sum(piece.positions for piece in plan.pieces))
+        if 0 < len(plan.pieces) < MIN_CLUSTERS:
+            why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {MIN_CLUSTERS}"
+            remedy = "give more texts, or a smaller `divergence.window`"
+            return _never_for_items(row, f"{why} to know their spread", remedy)
+        if metric == "same_top1" and row.has:
+            return _floor(row, one.check.slo_value or 0.0, suite.gate.alpha)
+        return replace(row, note="no forecast: the divergence of the two models is not known")
     return replace(row, note=f"no forecast: {_NO_FORECAST.get(metric, 'nothing is known before the run')}")
 
 
@@ -249,20 +250,11 @@ def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, 
         if why_not is None:
             return row
         return _never_for_items(row, why_not.replace("items", "prompts", 1), "send more prompts")
-    row = _with_spread(row, _self_disagreement(known, "shadow", ()), assumed_shadow_differences(suite.shadow), known)
+    by_form = suite.shadow.compare.by in _COMPARED_BY_FORM
+    assumed = ASSUMED_FORM_DIFFERENCES if by_form else ASSUMED_FREE_TEXT_DIFFERENCES
+    row = _with_spread(row, _self_disagreement(known, "shadow", ()), assumed, known)
     twice = sum(not prompt.once for prompt in plan.shadow)
     return _excess(row, check.margin, n, alpha) if twice == n else _excess_sampled(row, check.margin, n, twice, alpha)
-
-
-def _texts_power(row: CheckPower, one: JudgedCheck, plan: Plan, alpha: float) -> CheckPower:
-    """Return the power of a check on fixed texts, whose positions are clustered by piece."""
-    row = replace(row, n_unit="positions", has=sum(piece.positions for piece in plan.pieces))
-    if 0 < len(plan.pieces) < MIN_CLUSTERS:
-        why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {MIN_CLUSTERS}"
-        return _never_for_items(row, f"{why} to know their spread", "give more texts, or a smaller `divergence.window`")
-    if one.check.metric == "same_top1" and row.has:
-        return _floor(row, one.check.slo_value or 0.0, alpha)
-    return replace(row, note="no forecast: the divergence of the two models is not known")
 
 
 def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> str | None:
@@ -359,7 +351,10 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
     counts, clusters, worths = list[int](), list[int](), list[int]()
     for name in names:
         parts = [task for task in tasks if name in (task.name, suite.unit_name(task.name))]
-        n, groups = sum(len(task.rows) for task in parts), sum(map(_clusters, parts))
+        n, groups = sum(len(task.rows) for task in parts), 0
+        for task in parts:  # a row without a cluster is its own
+            values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
+            groups += len({str(value) for value in values if value is not None}) + values.count(None)
         if n == 0 or any(task.needs is not None for task in parts):
             return None
         clustered = any(task.cluster_key is not None for task in parts)
@@ -370,14 +365,6 @@ def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> 
         return None
     worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
     return _Items(tuple(counts), worth, min(clusters, default=None))
-
-
-def _clusters(task: PlannedTask) -> int:
-    """Count the clusters of a task's rows; a row without one is its own."""
-    if task.cluster_key is None:
-        return len(task.rows)
-    named = [row.get(task.cluster_key) for row in task.rows]
-    return len({str(name) for name in named if name is not None}) + sum(name is None for name in named)
 
 
 def _self_disagreement(known: KnownNoise, kind: str, names: Sequence[str]) -> float | None:

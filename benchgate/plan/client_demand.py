@@ -50,9 +50,23 @@ class StageDemand:
 
 def stage_demands(plan: Plan) -> tuple[StageDemand, ...]:
     """Return the demand of every stage of the sweep, in order; empty without a load."""
-    if not plan.blocks:
-        return ()
-    return tuple(_most_demanding(stages) for stages in zip(*(block.stages for block in plan.blocks), strict=True))
+    demands = []
+    # The blocks differ only by chance or by trace rows: the maximum of each value counts.
+    for stages in zip(*(block.stages for block in plan.blocks), strict=True):
+        first = stages[0]
+        offered = [_offered(stage) for stage in stages if any(group.concurrency is None for group in stage.classes)]
+        rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
+        demand = StageDemand(
+            name=first.name,
+            requests=len(first.foreground),
+            concurrency=sum(group.concurrency or 0 for group in first.classes) or None,
+            offered_rps=max((_stated_rps(stage) for stage in stages), default=0.0) or None,
+            peak_rps=max(rps, default=None),
+            peak_tokens_per_s=max(tokens, default=None),
+            duration_s=max(last_s, default=None),
+        )
+        demands.append(demand)
+    return tuple(demands)
 
 
 def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
@@ -71,23 +85,19 @@ def client_overload(demand: StageDemand, profile: ClientProfile, workers: int) -
     """
     least = _workers_for(share for share, limited in _shares(demand, profile) if limited)
     if least is not None and least <= workers:
-        return _beyond_cores(demand, profile, workers)
+        costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
+                 (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
+        for per_s, cost_us, of in costs:
+            cores = (per_s or 0.0) * (cost_us or 0.0) * 1e-6
+            if cores > _COST_FALLS * workers:
+                took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
+                need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
+                return f"stage {demand.name} asks for {_requested(demand)}: {took}, so {need}; {_REMEDY}"
+        return None
     reached = _reached(demand, profile, workers)
     able = f"can deliver {reached}, beyond which the client" if reached else "cannot deliver any load: the client"
     found = f"{_processes(workers)} {able} was the bottleneck"
     return f"stage {demand.name} asks for {_requested(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
-
-
-def _beyond_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
-             (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
-    for per_s, cost_us, of in costs:
-        cores = (per_s or 0.0) * (cost_us or 0.0) * 1e-6
-        if cores > _COST_FALLS * workers:
-            took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
-            need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
-            return f"stage {demand.name} asks for {_requested(demand)}: {took}, so {need}; {_REMEDY}"
-    return None
 
 
 def client_uncertainty(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
@@ -139,22 +149,6 @@ def workers_to_start(demands: Sequence[StageDemand], profile: ClientProfile | No
     """
     curve = USUAL_CLIENT if profile is None else profile
     return max(1, min(most, max((workers_needed(demand, curve) or most for demand in demands), default=1)))
-
-
-def _most_demanding(stages: tuple[PlannedStage, ...]) -> StageDemand:
-    """Combine a stage over all blocks, which differ only by chance or by trace rows: the maximum of each value."""
-    first = stages[0]
-    offered = [_offered(stage) for stage in stages if any(group.concurrency is None for group in stage.classes)]
-    rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
-    return StageDemand(
-        name=first.name,
-        requests=len(first.foreground),
-        concurrency=sum(group.concurrency or 0 for group in first.classes) or None,
-        offered_rps=max((_stated_rps(stage) for stage in stages), default=0.0) or None,
-        peak_rps=max(rps, default=None),
-        peak_tokens_per_s=max(tokens, default=None),
-        duration_s=max(last_s, default=None),
-    )
 
 
 def _stated_rps(stage: PlannedStage) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
@@ -65,12 +65,31 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
     """Estimate the cost of a planned run. `other_requests` are those outside of the load."""
     looks = suite.load.looks if suite.load is not None else ()
     least, most = (looks[0], looks[-1]) if looks else (len(plan.blocks), len(plan.blocks))
+    alone = suite.start is None and suite.quality is None and suite.divergence is None and suite.shadow is None
+    searches = suite.load is not None and suite.load.capacity is not None
+    closed = any(group.concurrency is not None for b in plan.blocks for s in b.stages for group in s.classes)
     source = None
     if earlier is not None:
         source = f"run {earlier.run_id}"
-    elif _is_scheduled(suite, plan):
+    elif alone and not searches and plan.blocks and not closed:  # only open loops, whose time is known
         source = "schedules"
-    amounts = [_amount(suite, plan, blocks, other_requests, earlier) for blocks in (least, most)]
+    arms, amounts = len(measured_arms(suite)), list[RunCost]()
+    for blocks in (least, most):
+        stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
+        seconds = None
+        if earlier is not None:
+            seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
+        elif source is not None:
+            seconds = schedule_s(stages) * arms
+        amount = RunCost(
+            blocks=blocks,
+            requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
+            input_tokens=input_tokens(suite, stages) * arms,
+            output_tokens=output_tokens(stages) * arms,
+            seconds=seconds,
+            usd=_usd(suite, seconds),
+        )
+        amounts.append(amount)
     return RunCostRange(amounts[0], amounts[1], source)
 
 
@@ -103,32 +122,6 @@ def _with_ramp(
 def schedule_s(stages: Sequence[PlannedStage]) -> float:
     """Sum the times from each stage's start to its last planned send; 0 for a closed loop."""
     return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
-
-
-def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier: EarlierRun | None) -> RunCost:
-    stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
-    arms = len(measured_arms(suite))
-    seconds = None
-    if earlier is not None:
-        seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
-    elif _is_scheduled(suite, plan):
-        seconds = schedule_s(stages) * arms
-    return RunCost(
-        blocks=blocks,
-        requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
-        input_tokens=input_tokens(suite, stages) * arms,
-        output_tokens=output_tokens(stages) * arms,
-        seconds=seconds,
-        usd=_usd(suite, seconds),
-    )
-
-
-def _is_scheduled(suite: Suite, plan: Plan) -> bool:
-    """Return True if the run consists of open loops only, whose time is known."""
-    alone = suite.start is None and suite.quality is None and suite.divergence is None and suite.shadow is None
-    searches = suite.load is not None and suite.load.capacity is not None
-    closed = any(group.concurrency is not None for b in plan.blocks for s in b.stages for group in s.classes)
-    return alone and not searches and bool(plan.blocks) and not closed
 
 
 def _usd(suite: Suite, seconds: float | None) -> float | None:
@@ -320,10 +313,7 @@ class LongestRequest:
 
 def longest_request(load: Load, plan: Plan) -> LongestRequest | None:
     """Return the longest request of all blocks by words; None if none generates or embeds text."""
-    return max(_lengths(load, plan), key=lambda one: one.tokens, default=None)
-
-
-def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
+    longest: LongestRequest | None = None
     letters = {traffic.name: traffic.workload.text == "letters" for traffic in load.classes()}
     for block in plan.blocks:
         for stage in block.stages:
@@ -335,5 +325,8 @@ def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
                     prompt = text_tokens(request.ask.content, letters=letters.get(level, False))
                     if load.salt and request.ask.recorded:  # in a conversation, each turn is marked
                         prompt += MARK_PIECES * (1 if request.turn is None else request.turn.turn + 1)
-                    yield LongestRequest(level, request.index, prompt + answered, request.ask.output_tokens or 0)
-                    answered += request.ask.output_tokens or 0
+                    one = LongestRequest(level, request.index, prompt + answered, request.ask.output_tokens or 0)
+                    if longest is None or one.tokens > longest.tokens:
+                        longest = one
+                    answered += one.output_tokens
+    return longest

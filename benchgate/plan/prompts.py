@@ -61,7 +61,9 @@ class SyntheticTexts:
         group = int(generator.integers(self.prefix.groups))
         shared = min(shared_tokens(self.prefix, tokens), tokens - 1)
         own = random_text(self.vocabulary, tokens - shared, generator)
-        return self._joined([self._beginning(group, shared), own] if shared else [own])
+        if shared and (group, shared) not in self._shared:
+            self._shared[group, shared] = stable_text(self.vocabulary, shared, [self.seed, _SHARED, group])
+        return self._joined([self._shared[group, shared], own] if shared else [own])
 
     def own(self, tokens: int, generator: np.random.Generator) -> str:
         """Return a text that shares nothing."""
@@ -85,11 +87,6 @@ class SyntheticTexts:
         if left > 0:
             parts.append(random_text(self.vocabulary, left, generator))
         return self._joined(parts)
-
-    def _beginning(self, group: int, tokens: int) -> str:
-        if (group, tokens) not in self._shared:
-            self._shared[group, tokens] = stable_text(self.vocabulary, tokens, [self.seed, _SHARED, group])
-        return self._shared[group, tokens]
 
     def _joined(self, parts: list[str]) -> str:
         return self.vocabulary.between.join(parts)
@@ -163,7 +160,16 @@ class RequestBuilder:
         files = workload.images.files if workload.images is not None else ()
         answer = workload.answer_schema
         schema = material.schemas[answer] if isinstance(answer, str) else answer
-        return cls(workload, [material.images[name] for name in files], _fields(workload, material, schema), schema)
+        fields: dict[str, object] = {}
+        if workload.tools is not None:
+            tools = material.tools[workload.tools] if isinstance(workload.tools, str) else workload.tools
+            fields["tools"] = list(tools)
+        if schema is not None and workload.constrained:
+            described = {"name": "answer", "schema": dict(schema), "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": described}
+        if workload.priority is not None:
+            fields["priority"] = workload.priority
+        return cls(workload, [material.images[name] for name in files], {**fields, **workload.body}, schema)
 
     def made_up(
         self, texts: SyntheticTexts, prompt: str, output_tokens: int | None, generator: np.random.Generator
@@ -246,19 +252,6 @@ def text_tokens(content: object, *, letters: bool = False) -> int:
     if isinstance(content, list | tuple):
         return sum(text_tokens(value, letters=letters) for value in content)
     return 0
-
-
-def _fields(workload: Workload, material: Material, schema: Mapping[str, object] | None) -> dict[str, object]:
-    fields: dict[str, object] = {}
-    if workload.tools is not None:
-        tools = material.tools[workload.tools] if isinstance(workload.tools, str) else workload.tools
-        fields["tools"] = list(tools)
-    if schema is not None and workload.constrained:
-        answer = {"name": "answer", "schema": dict(schema), "strict": True}
-        fields["response_format"] = {"type": "json_schema", "json_schema": answer}
-    if workload.priority is not None:
-        fields["priority"] = workload.priority
-    return {**fields, **workload.body}
 
 
 def draw_length(length: int | Lengths, generator: np.random.Generator) -> int:

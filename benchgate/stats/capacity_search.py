@@ -578,13 +578,7 @@ def _next_level(settings: SearchSettings, probes: Sequence[Probe]) -> float | St
         return StopReason.UNMET_AT_MINIMUM
     if lower is not None and upper is not None and _is_narrow(settings, lower, upper):
         return StopReason.CONVERGED
-    return _between(settings, probes, lower, upper)
-
-
-def _between(
-    settings: SearchSettings, probes: Sequence[Probe], lower: float | None, upper: float | None
-) -> float | StopReason:
-    """Return the geometric middle of the bracket, or of the wider gap between its ends and the unresolved levels."""
+    # The geometric middle of the bracket, or of the wider gap between its ends and the unresolved levels.
     unresolved = sorted(
         probe.level
         for probe in probes

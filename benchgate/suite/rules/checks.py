@@ -207,17 +207,14 @@ def check_is_new(suite: Suite) -> Iterator[Fault]:
         for name in _judged_names(suite, check):
             earlier = first.setdefault((*quantity, name), number)
             if earlier != number:
-                message = f"{_described(check, name)} is already judged by gate.checks[{earlier}]; keep one of them"
+                statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
+                where = f' of "{name}"' if name else ""
+                over = f' over "{check.over}"' if check.over else ""
+                per = f" per {check.per}" if check.per else ""
+                judged = f"the {'margin' if kind == 'margin' else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"
+                message = f"{judged} is already judged by gate.checks[{earlier}]; keep one of them"
                 yield Fault(("gate", "checks", number), message)
                 break
-
-
-def _described(check: Check, name: str) -> str:
-    statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
-    where = f' of "{name}"' if name else ""
-    over = f' over "{check.over}"' if check.over else ""
-    per = f" per {check.per}" if check.per else ""
-    return f"the {'margin' if check.margin is not None else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"
 
 
 @rule("gate.checks", "load.sweep")
