@@ -99,11 +99,6 @@ class RateProfile:
         return instants
 
 
-def constant_rate(rate_rps: float, duration_s: float) -> RateProfile:
-    """Return a constant rate."""
-    return linear_ramp(rate_rps, rate_rps, duration_s)
-
-
 def linear_ramp(start_rps: float, end_rps: float, duration_s: float) -> RateProfile:
     """Return a rate that changes linearly from one value to the other."""
     return RateProfile((Segment(duration_s, start_rps, end_rps),))

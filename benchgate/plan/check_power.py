@@ -12,7 +12,6 @@ import numpy as np
 
 from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
-from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.distributions import norm_cdf, norm_ppf
@@ -198,10 +197,7 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
     """Return the power of a check that is not on load."""
     row, metric = unknown_power(one, suite), one.check.metric
     if metric in ("accuracy", "flips"):
-        items = _items(suite, one.tasks, plan.tasks)
-        if items is None:
-            return replace(row, note="no forecast: data of its tasks was not read")
-        return _items_power(row, one, items, suite.gate.alpha, known)
+        return _items_power(row, one, suite, plan, known)
     if metric in ("shadow_excess", "shadow_validity", "judge_loss"):
         return _prompts_power(row, one, suite, plan, known)
     if metric in ("kld", "same_top1", "perplexity"):
@@ -216,22 +212,39 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
     return replace(row, note=f"no forecast: {_NO_FORECAST.get(metric, 'nothing is known before the run')}")
 
 
-def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: KnownNoise) -> CheckPower:
-    row, margin = replace(row, n_unit="items", has=items.n), one.check.margin
-    if items.fewest_clusters is not None and items.fewest_clusters < MIN_CLUSTERS:
-        why = f"its items come in {items.fewest_clusters} clusters, too few to know how much clusters differ"
+def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
+    alpha, margin = suite.gate.alpha, one.check.margin
+    counts, clusters, worths = list[int](), list[int](), list[int]()  # of each task or group
+    for name in one.tasks:
+        parts = [task for task in plan.tasks if name in (task.name, suite.unit_name(task.name))]
+        n, groups = sum(len(task.rows) for task in parts), 0
+        for task in parts:  # a row without a cluster is its own
+            values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
+            groups += len({str(value) for value in values if value is not None}) + values.count(None)
+        if n == 0 or any(task.needs is not None for task in parts):
+            return replace(row, note="no forecast: data of its tasks was not read")
+        clustered = any(task.cluster_key is not None for task in parts)
+        counts.append(n)
+        clusters += [groups] if clustered else []
+        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
+    if not counts:
+        return replace(row, note="no forecast: data of its tasks was not read")
+    # The effective number of items as independent items of one task.
+    worth = math.floor(len(worths) ** 2 / sum(1 / effective for effective in worths))
+    row = replace(row, n_unit="items", has=sum(counts))
+    if clusters and min(clusters) < MIN_CLUSTERS:
+        why = f"its items come in {min(clusters)} clusters, too few to know how much clusters differ"
         return _never_for_items(row, why, f"use items of at least {MIN_CLUSTERS} clusters")
-    if items.fewest_clusters is not None:
-        worth = f"its clusters are worth {items.worth:,} independent items"
-        row = replace(row, note=f"{worth}, for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them")
+    if clusters:
+        within = f"for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them"
+        row = replace(row, note=f"its clusters are worth {worth:,} independent items, {within}")
     if margin is None:
         return _floor(row, one.check.slo_value or 0.0, alpha)
-    share = _self_disagreement(known, "task", one.tasks)
-    row = _with_spread(row, share, ASSUMED_FLIPS, known)
+    row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
-        return _excess(row, margin, items.worth, alpha)
-    why_not = underpowered_certain(items.counts, margin, alpha)
-    row = _paired_items(row, margin, items.worth, alpha)
+        return _excess(row, margin, worth, alpha)
+    why_not = underpowered_certain(counts, margin, alpha)
+    row = _paired_items(row, margin, worth, alpha)
     return row if why_not is None else _never_for_items(row, why_not, _WIDER)
 
 
@@ -329,51 +342,11 @@ def _floor(row: CheckPower, floor: float, alpha: float) -> CheckPower:
     return replace(row, note=UNKNOWN_VALUE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Items:
-    """Items of tasks judged together, and their effective number `worth` as independent items of one task.
-
-    `fewest_clusters` is that of the task with the fewest; None without clusters.
-    """
-
-    counts: tuple[int, ...]
-    worth: int
-    fewest_clusters: int | None
-
-    @property
-    def n(self) -> int:
-        """Return the number of items."""
-        return sum(self.counts)
-
-
-def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> _Items | None:
-    """Return the items of these tasks and groups; None without any, or if their data was not read."""
-    counts, clusters, worths = list[int](), list[int](), list[int]()
-    for name in names:
-        parts = [task for task in tasks if name in (task.name, suite.unit_name(task.name))]
-        n, groups = sum(len(task.rows) for task in parts), 0
-        for task in parts:  # a row without a cluster is its own
-            values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
-            groups += len({str(value) for value in values if value is not None}) + values.count(None)
-        if n == 0 or any(task.needs is not None for task in parts):
-            return None
-        clustered = any(task.cluster_key is not None for task in parts)
-        counts.append(n)
-        clusters += [groups] if clustered else []
-        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
-    if not counts:
-        return None
-    worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
-    return _Items(tuple(counts), worth, min(clusters, default=None))
-
-
 def _self_disagreement(known: KnownNoise, kind: str, names: Sequence[str]) -> float | None:
     """Return the measured share on which the baseline differs from itself; None if never measured."""
-    known_shares = [
-        one
-        for one in (known.noise.disagreement if known.noise is not None else ())
-        if one.kind == kind and (not names or one.name in names or one.name.split("/")[0] in names)
-    ]
+    known_shares = [one for one in (known.noise.disagreement if known.noise is not None else ()) if one.kind == kind]
+    if names:
+        known_shares = [one for one in known_shares if one.name in names or one.name.split("/")[0] in names]
     n = sum(one.n for one in known_shares)
     return sum(one.share * one.n for one in known_shares) / n if n else None
 

@@ -211,12 +211,12 @@ def _workers_for(shares: Iterable[float]) -> int | None:
     return None if math.isinf(share) else max(1, math.ceil(share))
 
 
-def _usual_step(streams: int | None, rps: float, tokens_per_s: float) -> ClientStep:
-    return ClientStep(streams, rps, tokens_per_s, None, None, None, None, ())
-
-
 # Profile of an unmeasured machine: about half of what one process handles on an average machine without delay.
-USUAL_CLIENT = ClientProfile("", {}, (_usual_step(256, 256, 25_000), _usual_step(None, 1_000, 1_000)))
+_USUAL_STEPS = (
+    ClientStep(256, 256, 25_000, None, None, None, None, ()),
+    ClientStep(None, 1_000, 1_000, None, None, None, None, ()),
+)
+USUAL_CLIENT = ClientProfile("", {}, _USUAL_STEPS)
 
 
 def _processes(workers: int) -> str:

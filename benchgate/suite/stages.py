@@ -10,7 +10,6 @@ from pydantic import Field, Strict, ValidationError, ValidationInfo, field_valid
 from benchgate.model.arrivals import (
     ArrivalProcess,
     RateProfile,
-    constant_rate,
     linear_ramp,
     parse_arrival,
     rate_bursts,
@@ -410,7 +409,7 @@ def _rate_profile(fields: Mapping[str, Any]) -> RateProfile | None:
         return linear_ramp(rate_rps, fields["ramp_to_rps"], duration_s)
     bursts: Bursts | None = fields.get("bursts")
     if bursts is None:
-        return constant_rate(rate_rps, duration_s)
+        return linear_ramp(rate_rps, rate_rps, duration_s)
     if duration_s / bursts.every_s > MOST_BURSTS:
         return None
     return rate_bursts(rate_rps, bursts.factors, bursts.every_s, bursts.duration_s, duration_s)
