@@ -42,13 +42,10 @@ class ClientStep:
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
-    """Loads and results of the load generator on one machine; all figures are per worker.
-
-    The profile holds only for the same `machine`: processor, cores, system, and software versions.
-    """
+    """Loads and results of the load generator on one machine; all figures are per worker."""
 
     measured_at: str  # RFC 3339, UTC
-    machine: Mapping[str, object]
+    machine: Mapping[str, object]  # processor, cores, system and versions, for which alone it holds
     steps: tuple[ClientStep, ...]
 
     @property

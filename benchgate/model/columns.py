@@ -102,15 +102,11 @@ def sort_by_index(columns: RequestColumns) -> RequestColumns:
 
 
 class RowsByUse(NamedTuple):
-    """Rows of one execution by their use.
-
-    `measured` rows count fully, `ramp` rows were sent while the stage filled up or drained, `left` rows were cancelled
-    by the client on purpose.
-    """
+    """Rows of one execution by their use."""
 
     measured: RequestColumns
-    ramp: RequestColumns
-    left: RequestColumns
+    ramp: RequestColumns  # sent while the stage filled up or drained
+    left: RequestColumns  # cancelled by the client on purpose
 
 
 def split_by_use(columns: RequestColumns) -> RowsByUse:

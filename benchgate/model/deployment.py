@@ -46,18 +46,14 @@ class Arm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Deployment as stored with a run, without secrets or credentials.
-
-    `settings` are the declared settings (weights, slots, context, extra body fields) as plain JSON values. `facts` are
-    what the server reported when probed (engine version, parameter count, file type).
-    """
+    """Deployment as stored with a run, without secrets or credentials."""
 
     name: str
     model: str
     engine: str
     url: str | None  # None for an embedded deployment, whose port means nothing later
-    settings: dict[str, object] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)  # declared: weights, slots, context, extra fields
+    facts: dict[str, object] = field(default_factory=dict)  # reported by the server when probed
     price_usd_per_hour: float | None = None  # per accelerator, by `price_terms` if there are any
     accelerators: int = 1
     price_terms: dict[str, object] = field(default_factory=dict)

@@ -203,18 +203,15 @@ class LoadObservation:
 
 @dataclass(frozen=True, slots=True)
 class QualityObservation:
-    """An eval task on one side. `fault` is set when the harness or the server failed; finished items are kept.
-
-    `repeat` 0 is judged; higher ones repeat the task on the same side to measure its self-disagreement.
-    """
+    """An eval task on one side."""
 
     task: str
     arm: Arm
     items: tuple[EvalItem, ...]
     expected_n: int
-    fault: str | None
+    fault: str | None  # the harness or the server failed; finished items are kept
     harness: Mapping[str, object] = field(default_factory=dict)
-    repeat: int = 0
+    repeat: int = 0  # 0 is judged; higher ones measure the side's self-disagreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +243,13 @@ class ServerStart:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCount:
-    """Count of a deployment's ready replicas. `block` follows the count, from 0; None if no block does.
-
-    `count` is None if the replicas could not be counted; `problem` then says why. `wanted` is the declared number.
-    """
+    """Count of a deployment's ready replicas."""
 
     arm: Arm
     when: str
-    block: int | None
-    count: int | None
-    wanted: int
+    block: int | None  # the next one, from 0; None if no block follows the count
+    count: int | None  # None if they could not be counted; `problem` then says why
+    wanted: int  # the declared number
     problem: str | None = None
 
     def document(self) -> dict[str, object]:
@@ -338,10 +332,7 @@ class LoadEnd:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """All observations of a run as the store returns them. Sequences are in order of observation.
-
-    `noise` is the known noise profile of its baseline when the run ended; None if never measured.
-    """
+    """All observations of a run as the store returns them, in order of observation."""
 
     run: Run
     load: tuple[LoadObservation, ...]
@@ -351,7 +342,7 @@ class Evidence:
     telemetry: tuple[TelemetryWindow, ...] = ()
     starts: tuple[ServerStart, ...] = ()
     divergence: DivergenceObservation | None = None
-    noise: NoiseProfile | None = None
+    noise: NoiseProfile | None = None  # known of the baseline when the run ended; None if never measured
     ended: LoadEnd | None = None  # end of the load by the journal; None for a fixed number of blocks
     history: tuple[PastRun, ...] = ()  # earlier promoting runs of the same measurement, oldest first
     attempts: tuple[Attempt, ...] = ()  # earlier runs that did not promote, by their first verdict, oldest first
@@ -363,10 +354,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """Derived number of a run, stored for trends; it can be recomputed from the observations.
-
-    `lower` and `upper` are its 95% interval, both None without one.
-    """
+    """Derived number of a run, stored for trends; it can be recomputed. `lower` and `upper` are its 95% interval."""
 
     arm: Arm
     name: (

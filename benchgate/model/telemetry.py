@@ -59,14 +59,11 @@ _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySample:
-    """Sample of all values at about one instant, `at_s` seconds after the stage began; unreported ones are absent.
+    """Sample of all values at about one instant; unreported ones are absent."""
 
-    `marker` changes when another server process answers; None if the server reports nothing of that kind.
-    """
-
-    at_s: float
+    at_s: float  # after the stage began
     values: Mapping[TelemetryMetric, float]
-    marker: str | None = None
+    marker: str | None = None  # changes when another server process answers; None if unreported
 
 
 @dataclass(frozen=True, slots=True)

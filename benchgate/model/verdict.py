@@ -84,15 +84,11 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticStep:
-    """Step of a check's arithmetic, for a reader who recomputes it.
+    """Step of a check's arithmetic, for a reader who recomputes it."""
 
-    `what` names the quantity, `formula` has the numbers filled in (empty for observed values), `value` has all digits
-    that the next step needs.
-    """
-
-    what: str
-    formula: str
-    value: str
+    what: str  # name of the quantity
+    formula: str  # with the numbers filled in; empty for observed values
+    value: str  # with all digits that the next step needs
 
 
 @dataclass(frozen=True, slots=True)

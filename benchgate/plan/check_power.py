@@ -54,18 +54,14 @@ _COMPARED_BY_FORM = ("json", "tool_calls", "structure")
 
 @dataclass(frozen=True, slots=True)
 class JudgedCheck:
-    """Check as the gate will judge it, under the gate's own id.
-
-    `stage` is its stage or class of the load, `tasks` the names of tasks judged together; `target_ratio` is the bound
-    of a goodput check without its own.
-    """
+    """Check as the gate will judge it, under the gate's own id."""
 
     id: str
     check: Check
     statistic: str | None = None
-    stage: str | None = None
-    tasks: tuple[str, ...] = ()
-    target_ratio: float | None = None
+    stage: str | None = None  # stage or class of the load
+    tasks: tuple[str, ...] = ()  # names of tasks judged together
+    target_ratio: float | None = None  # bound of a goodput check without its own
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,7 @@ def stage_demands(plan: Plan) -> tuple[StageDemand, ...]:
 
 
 def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
-    """Return the load generator processes that a stage needs by the profile; None if no number is known to suffice.
-
-    Tokens and requests use the same processor, so their shares of a worker add up.
-    """
+    """Return the processes that a stage needs by the profile; None if no number is known to suffice."""
     return _workers_for(share for share, _ in _shares(demand, profile))
 
 
@@ -143,10 +140,7 @@ def search_demands(suite: Suite) -> list[StageDemand]:
 
 
 def workers_to_start(demands: Sequence[StageDemand], profile: ClientProfile | None, most: int) -> int:
-    """Return the processes that the most demanding stage needs, from one to `most`.
-
-    Without a profile the usual cost is assumed. If no number is known to suffice, it is `most`.
-    """
+    """Return the processes of the most demanding stage, from 1 to `most`; without a profile by the usual cost."""
     curve = USUAL_CLIENT if profile is None else profile
     return max(1, min(most, max((workers_needed(demand, curve) or most for demand in demands), default=1)))
 

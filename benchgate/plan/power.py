@@ -112,13 +112,10 @@ def forecast_power(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], know
 
 @dataclass(frozen=True, slots=True)
 class Shortfalls:
-    """Messages on underpowered checks.
+    """Messages on underpowered checks."""
 
-    `certain` ones refuse to measure at all, `likely` ones (by known noise) refuse the plan.
-    """
-
-    certain: tuple[str, ...] = ()
-    likely: tuple[str, ...] = ()
+    certain: tuple[str, ...] = ()  # refuse to measure at all
+    likely: tuple[str, ...] = ()  # refuse the plan, by known noise
     warnings: tuple[str, ...] = ()
 
     @property

@@ -50,15 +50,11 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True)
 class RunCostRange:
-    """Least and most cost of a run, equal for a fixed number of blocks.
-
-    `seconds_from` names the earlier run that gave the duration, or "schedules", a lower bound of it. None if the
-    duration is unknown.
-    """
+    """Least and most cost of a run, equal for a fixed number of blocks."""
 
     least: RunCost
     most: RunCost
-    seconds_from: str | None
+    seconds_from: str | None  # the earlier run, or "schedules" for a lower bound; None if unknown
 
 
 def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: EarlierRun | None) -> RunCostRange:
@@ -202,10 +198,7 @@ def preview(
     judged: Sequence[JudgedCheck] = (),
     known: KnownNoise = NO_KNOWN_NOISE,
 ) -> Preview:
-    """Count a plan and compare it with the client profile of a machine with this number of cores, if there is one.
-
-    `judged` are the policy's checks, `known` is the known noise of the deployments.
-    """
+    """Count a plan, forecast the power of the `judged` checks, and compare it with the client profile of a machine."""
     demands, arms = stage_demands(plan), len(measured_arms(suite))
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
     foretold = forecast_power(suite, plan, judged, known)

@@ -241,10 +241,7 @@ class RequestBuilder:
 
 
 def text_tokens(content: object, *, letters: bool = False) -> int:
-    """Estimate the tokens of the texts in a request's content: its words, or its letters for byte-level models.
-
-    Roles, types, images and slots for answers are not counted.
-    """
+    """Estimate the tokens of a request's texts: its words, or its letters for byte-level models."""
     if isinstance(content, str):
         return len(content) if letters else len(content.split())
     if isinstance(content, Mapping):

@@ -40,18 +40,15 @@ _SEEDS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """Material of the requests of a class of traffic in one block, or in a warm-up round (`block` is -1 or below).
-
-    `rows` are the trace rows, and `recorded` the recorded prompts, sent this time; None without any.
-    """
+    """Material of the requests of a class of traffic in one block, or in a warm-up round (`block` below 0)."""
 
     traffic: TrafficClass
     material: Material
     seed: int
     block: int
     generator: np.random.Generator
-    rows: Sequence[TracedRequest] | None = None
-    recorded: Sequence[RecordedRequest] | None = None
+    rows: Sequence[TracedRequest] | None = None  # of a trace, sent this time
+    recorded: Sequence[RecordedRequest] | None = None  # prompts sent this time
 
 
 def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass:
@@ -203,15 +200,12 @@ _LEAST_TAIL = 5.0  # service times for which an open loop at least continues aft
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Source of the ramp requests of one class in one block. `service_times` is the length of an open loop's lead.
-
-    `spare` are recorded prompts that the ramp may send; None for synthetic prompts.
-    """
+    """Source of the ramp requests of one class in one block."""
 
     group: RequestGroup
     seeds: tuple[int, ...]
-    service_times: float
-    spare: Sequence[RecordedRequest] | None = None
+    service_times: float  # length of an open loop's lead
+    spare: Sequence[RecordedRequest] | None = None  # recorded prompts that it may send; None: synthetic
 
     @classmethod
     def of(cls, group: RequestGroup, seeds: Sequence[int], spare: Sequence[RecordedRequest] | None) -> Ramp | None:

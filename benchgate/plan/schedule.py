@@ -61,10 +61,7 @@ class Plan:
 
     @cached_property
     def canonical(self) -> bytes:
-        """Return the plan's canonical JSON, as stored.
-
-        Shadow prompts and fixed texts may be private, so they appear by id and digest.
-        """
+        """Return the plan's canonical JSON, as stored: prompts and texts that may be private by id and digest."""
         spelled: dict[str, object] = {
             "seed": self.seed,
             "warmup": [stage_to_json(stage) for stage in self.warmup],

@@ -41,17 +41,13 @@ _NS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Requests in flight in the measured window of an open loop.
+    """Requests in flight in the measured window of an open loop."""
 
-    `before` and `after` are the counts at its ends, `middle` and `last` the means over its middle and last third.
-    `residence_s` is the mean time in flight of the requests due in the last third.
-    """
-
-    before: int
-    after: int
-    middle: float
-    last: float
-    residence_s: float
+    before: int  # at the start of the window
+    after: int  # at its end
+    middle: float  # mean over its middle third
+    last: float  # mean over its last third
+    residence_s: float  # mean time in flight of the requests due in the last third
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,13 +139,10 @@ def pool_means(means: Sequence[ClusterMean], trace: Trace | None = None) -> Pool
 
 @dataclass(frozen=True, slots=True)
 class ClusterLosses:
-    """Independent units of a task, items or clusters, scaled so that their mean is the mean over items.
-
-    `loss` is the loss of each unit, `most` the largest loss possible: all that the baseline had there.
-    """
+    """Independent units of a task, items or clusters, scaled so that their mean is the mean over items."""
 
     loss: FloatArray
-    most: FloatArray
+    most: FloatArray  # the largest loss possible: all that the baseline had there
 
 
 def skewness_adjusted_upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> float | None:

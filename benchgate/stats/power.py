@@ -280,12 +280,9 @@ class LookSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedLooks:
-    """Mean and deviation of standard normal differences at each look; rows are simulated gates, columns looks.
+    """Mean and deviation of standard normal differences at each look; rows are simulated gates, columns looks."""
 
-    `counts` are the numbers of differences at each look; below two there are no limits.
-    """
-
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # differences at each look; below two there are no limits
     means: FloatArray
     deviations: FloatArray
 
@@ -374,10 +371,7 @@ def decide_looks(
 
 
 def stopping_rates(checks: Sequence[LookDecisions], looks: LookSchedule) -> StoppingRates:
-    """End each gate at the first look that promotes all checks or blocks one.
-
-    Raises ValueError without a check.
-    """
+    """End each gate at the first look that promotes all checks or blocks one. Raises ValueError without a check."""
     if not checks:
         raise ValueError("gates without a check; expected at least one")
     promoted = np.logical_and.reduce([one.promoted for one in checks])

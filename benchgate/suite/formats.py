@@ -212,10 +212,7 @@ def _check_references(schema: Mapping[str, object]) -> None:
 
 @lru_cache(maxsize=64)
 def validator_of(schema: str) -> Validator:
-    """Return the validator of a schema in JSON, by the draft it names, else the latest.
-
-    It looks nothing up outside the schema. Raises ValueError if it is no schema.
-    """
+    """Return the validator of a schema in JSON, by its draft or the latest. Raises ValueError if it is no schema."""
     from referencing import Registry
 
     found = json.loads(schema)

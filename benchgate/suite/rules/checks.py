@@ -143,10 +143,7 @@ def _undefined(metric: str, workload: Workload) -> str | None:
 
 @check_rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
 def quantile_has_enough_requests(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
-    """Require ln(alpha) / ln(q) requests for a check of a quantile q: at 5 %, 59 for p95 and 299 for p99.
-
-    With fewer requests the quantile has no upper limit.
-    """
+    """Require ln(alpha) / ln(q) requests for the upper limit of a quantile q: at 5 %, 59 for p95 and 299 for p99."""
     q, load = QUANTILES.get(check.statistic or "p50", 0.5), suite.load
     if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
         return
