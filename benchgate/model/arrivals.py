@@ -222,17 +222,13 @@ def peak_rps(offsets_ns: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """Row of a trace: arrival in ns since the first row, and lengths if the trace has them.
+    """Row of a trace."""
 
-    `hash_ids` identify the blocks of its prompt in order: equal ones give equal text. `line` is its line in the file,
-    from 1.
-    """
-
-    at_ns: int
+    at_ns: int  # arrival since the first row
     input_tokens: int | None
     output_tokens: int | None
-    hash_ids: tuple[int, ...] = ()
-    line: int | None = field(default=None, compare=False)
+    hash_ids: tuple[int, ...] = ()  # blocks of its prompt in order: equal ones give equal text
+    line: int | None = field(default=None, compare=False)  # in the file, from 1
 
 
 def replayed_rows(trace: Sequence[TracedRequest], count: int, block: int, blocks: int) -> Sequence[TracedRequest]:

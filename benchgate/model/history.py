@@ -27,40 +27,31 @@ class PastArm:
 
 @dataclass(frozen=True, slots=True)
 class PastCheck:
-    """Check of an earlier verdict that compared a candidate with its live baseline.
-
-    `harm`, `lower` and `upper` are on `scale`, above 0 = the candidate was worse; each one-sided limit is wrong with
-    probability `alpha`. `n` is the number of blocks, items or requests.
-    """
+    """Check of an earlier verdict that compared a candidate with its live baseline."""
 
     id: str
     unit: Unit
     scale: Scale
     baseline: float
     candidate: float
-    harm: float
+    harm: float  # on `scale`, like its limits; above 0 = the candidate was worse
     lower: float
     upper: float
-    alpha: float
-    n: int
+    alpha: float  # error probability of each one-sided limit
+    n: int  # blocks, items or requests
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """Earlier complete run of the same measurement whose own verdict allowed promotion.
-
-    `checks` are those that compared both sides and have finite numbers, by id. `decided_at` is the time of the
-    promotion, or of the verdict if no promotion of its suite is recorded; RFC 3339 UTC like `started_at`, None if the
-    store has no time.
-    """
+    """Earlier complete run of the same measurement whose own verdict allowed promotion."""
 
     run_id: str
-    started_at: str
+    started_at: str  # RFC 3339 UTC
     label: str | None
     baseline: PastArm
     candidate: PastArm
-    checks: Mapping[str, PastCheck]
-    decided_at: str | None = None
+    checks: Mapping[str, PastCheck]  # those that compared both sides and have finite numbers, by id
+    decided_at: str | None = None  # promotion, or verdict if no promotion of its suite is recorded
 
     @property
     def promoted_at(self) -> str:

@@ -26,19 +26,14 @@ class NoiseKey:
 
 @dataclass(frozen=True, slots=True)
 class NoiseSpread:
-    """Variation of a metric's block values on an unchanged deployment, as standard deviations of natural logarithms.
-
-    `cv_run` is that between blocks of one side, drift included, pooled over both sides (0.04 is 4%). `sd_paired` is
-    that of ln(one side / the other) within a block, which remains with a live baseline. Both are from `n` blocks.
-    `statistic` is None for a rate.
-    """
+    """Variation of a metric's block values on an unchanged deployment, as deviations of natural logarithms."""
 
     metric: str
-    statistic: str | None
+    statistic: str | None  # None for a rate
     stage: str
-    cv_run: float
-    sd_paired: float
-    n: int
+    cv_run: float  # between blocks of one side, drift included, pooled over both sides (0.04 is 4%)
+    sd_paired: float  # of ln(one side / the other) within a block, which remains with a live baseline
+    n: int  # blocks of both
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,23 +260,18 @@ WAIVED = "WAIVED"  # displayed outcome of a waived check, never PASS
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """Entry of a waiver file, for one check of one suite on one candidate.
-
-    `ceiling` is the largest tolerated regression, in the check's own unit as written: `8%`, `3 points`, `600ms`.
-    `expires` is the last valid day, to its end, in UTC. `release` is a prefix of the candidate's fingerprint; without
-    it, the waiver covers every deployment of the candidate's name.
-    """
+    """Entry of a waiver file, for one check of one suite on one candidate."""
 
     check: str
     suite: str
     deployment: str
-    ceiling: str
-    expires: date
+    ceiling: str  # largest tolerated regression, as written in the check's unit: `8%`, `3 points`, `600ms`
+    expires: date  # last valid day, to its end, in UTC
     owner: str
     issue: str
     reason: str
     approved_by: str
-    release: str | None = None
+    release: str | None = None  # prefix of the candidate's fingerprint; None covers its name
 
     def names(self, suite: str, deployment: str) -> bool:
         """Return True if it is for this suite and a candidate of this name."""

@@ -66,34 +66,24 @@ class JudgedCheck:
 
 @dataclass(frozen=True, slots=True)
 class CheckPower:
-    """Power of one check: what it has, needs and detects.
-
-    `measure` is the kind of `margin`, `sees_80` and `sees_95`: a ratio to the baseline's value (or the SLO), a
-    difference of two shares, or a share of missed requests or items. `sees_80` is the smallest true regression shown in
-    80 of 100 runs with the whole measurement (its last look). `has` and `needs` count `n_unit`; `needs` is for the
-    margin at 95%. `passes` is the probability that this check alone promotes an equal candidate, over all looks.
-
-    These rest on `spread`: the deviation of a block's paired difference, or the share of answers that differ between
-    equals, from `source`. `cannot` is the reason why the check can never pass, None if it can. `short` is the evidence
-    that it is underpowered. None everywhere means "not known before the run".
-    """
+    """Power of one check: what it has, needs and detects. None everywhere means "not known before the run"."""
 
     id: str
     metric: str
     required: bool
     allowed: bool  # by `allow_underpowered`
     margin: float | None = None
-    measure: Measure | None = None
-    n_unit: str | None = None
+    measure: Measure | None = None  # kind of `margin`, `sees_80` and `sees_95`
+    n_unit: str | None = None  # what `has` and `needs` count
     has: int | None = None
-    needs: int | None = None
-    sees_80: float | None = None
+    needs: int | None = None  # for the margin at 95%
+    sees_80: float | None = None  # smallest true regression shown in 80 of 100 whole measurements
     sees_95: float | None = None
-    passes: float | None = None
-    spread: float | None = None
-    source: str | None = None
+    passes: float | None = None  # probability that it alone promotes an equal candidate, over all looks
+    spread: float | None = None  # deviation of a block's paired difference, or share of differing answers
+    source: str | None = None  # of the spread
     measured: bool = False
-    cannot: str | None = None
+    cannot: str | None = None  # reason why the check can never pass
     remedy: str | None = None
     note: str | None = None
 
@@ -139,13 +129,9 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class KnownNoise:
-    """Known noise of the baseline and known duration of such a run.
+    """Known noise of the baseline and known duration of such a run."""
 
-    `noise` comes from a calibration, or from a `run` of both sides, whose pairs vary like the next one's. Only a recent
-    calibration may refuse a plan.
-    """
-
-    noise: NoiseProfile | None = None
+    noise: NoiseProfile | None = None  # from a calibration, or a `run` of both sides
     noise_from: Literal["calibration", "stale calibration", "run"] = "calibration"
     earlier: EarlierRun | None = None
 

@@ -32,19 +32,14 @@ _UNKNOWN_REMEDY = "the run itself will say whether the client was the bottleneck
 
 @dataclass(frozen=True, slots=True)
 class StageDemand:
-    """Demand of one stage on each side, all classes together, in the most demanding block.
-
-    `offered_rps` is the stated rate, or its mean if it varies. The peaks are over the busiest 5 s of the schedule, or
-    over all of a shorter one, at least a second. They are None for a closed loop; a stage of several classes may have
-    both.
-    """
+    """Demand of one stage on each side, all classes together, in the most demanding block."""
 
     name: str
     requests: int
     concurrency: int | None
-    offered_rps: float | None
-    peak_rps: float | None
-    peak_tokens_per_s: float | None
+    offered_rps: float | None  # the stated rate, or its mean if it varies
+    peak_rps: float | None  # in the busiest 5 s, or all of a shorter schedule; None for a closed loop
+    peak_tokens_per_s: float | None  # likewise
     duration_s: float | None  # from the start to the last planned send
 
 

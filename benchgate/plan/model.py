@@ -27,18 +27,13 @@ class ClientCancellation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Position of a request in a conversation.
+    """Position of a request in a conversation."""
 
-    `session` numbers the conversations of a class, `turn` the requests of one, both from 0. A later turn is due
-    `think_s` after the end of the previous answer. With `carries`, the model's own earlier answers are filled into its
-    messages at run time (`model.request.fill_conversation`).
-    """
-
-    session: int
-    turn: int
+    session: int  # number of the conversation in its class, from 0
+    turn: int  # number of the request in it, from 0
     last: bool
-    think_s: float
-    carries: bool
+    think_s: float  # from the end of the previous answer to the time it is due
+    carries: bool  # the model's earlier answers are filled in at run time (`model.request.fill_conversation`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,16 +60,12 @@ _LEAST_SD = 1e-6  # smaller spreads count as none: two sides that agree to the l
 
 @dataclass(frozen=True, slots=True)
 class PromotionChance:
-    """Probability that all required checks with a forecast, `checks` of `of`, promote an equal candidate.
+    """Probability that all required checks with a forecast promote an equal candidate, taken as independent."""
 
-    They are taken as independent. Latencies of the same requests are not and pass together more often, so the
-    probability is rather low. `blocks` is the mean number used; None without simulated checks at several looks.
-    """
-
-    chance: float | None
-    checks: int
-    of: int
-    blocks: float | None
+    chance: float | None  # rather low: latencies of the same requests pass together more often
+    checks: int  # with a forecast
+    of: int  # all required ones
+    blocks: float | None  # mean number used; None without simulated checks at several looks
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,20 +32,14 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """Cost of a run that ends at one look; None where unknown.
-
-    Requests are of the load (with the minimal warm-up), evals and the shadow comparison, at most. Tokens are of the
-    load alone. Both include estimated ramps of closed loops. `usd` is the price of the measured deployments in that
-    time, without judges and the load generator, and without starts and warm-up if the time is only that of the
-    schedules.
-    """
+    """Cost of a run that ends at one look; None where unknown."""
 
     blocks: int
-    requests: int
-    input_tokens: int
+    requests: int  # at most, of load with minimal warm-up and ramps, evals and shadow comparison
+    input_tokens: int  # of the load with ramps, like `output_tokens`
     output_tokens: int
     seconds: float | None
-    usd: float | None
+    usd: float | None  # price of the measured deployments in that time, without judges and load generator
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +139,7 @@ class StagePreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Preview of a run. Requests and tokens are of both sides over all blocks, with the minimal warm-up.
-
-    Tokens include ramps. `load_s` is the least duration of the load: the schedules of its open loops. With closed
-    loops, whose speed depends on the servers, `load_s_known` is False. Answers after the last send are not included.
-    """
+    """Preview of a run. Requests and tokens are of both sides over all blocks, with the minimal warm-up."""
 
     stages: tuple[StagePreview, ...]
     starts: int  # server starts on all sides
@@ -160,10 +150,10 @@ class Preview:
     warmup_requests: int
     warmup_goes_on: bool  # until TTFT no longer falls; `warmup_requests` is then the minimum
     ramp_requests: int  # approximate, of closed loops, not in `load_requests`; open loops' depend on the servers
-    input_tokens: int
+    input_tokens: int  # with ramps, like `output_tokens`
     output_tokens: int
-    load_s: float
-    load_s_known: bool
+    load_s: float  # the least: schedules of its open loops, without answers after the last send
+    load_s_known: bool  # False with closed loops, whose speed depends on the servers
     capacity_requests: int  # of all sides at most; 0 without a search
     eval_items: int
     to_fetch: tuple[str, ...]  # eval data sets not on this machine, whose items are not counted

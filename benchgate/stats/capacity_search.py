@@ -52,19 +52,14 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class LookCounts:
-    """Counts of one look in its measured window, by the time that requests were due.
+    """Counts of one look in its measured window, by the time that requests were due."""
 
-    `good` and `scheduled` are counts of consecutive stretches. `cut` requests, cut off by the window's end or an
-    interruption, count as scheduled and not good. `used` is each stretch's mean of `slo_usage`, and `used_squares` the
-    sum of squares over all. `backlog` is None for a closed loop, where it cannot grow.
-    """
-
-    good: tuple[int, ...]
+    good: tuple[int, ...]  # of consecutive stretches, like `scheduled`
     scheduled: tuple[int, ...]
-    cut: int
-    used: tuple[float, ...]
-    used_squares: float
-    backlog: Backlog | None
+    cut: int  # by the window's end or an interruption: scheduled and not good
+    used: tuple[float, ...]  # mean of `slo_usage` in each stretch
+    used_squares: float  # sum over all requests
+    backlog: Backlog | None  # None for a closed loop, where it cannot grow
     window_s: float = 0.0
     stage_s: float = 0.0  # the window with the time before and after it
 
@@ -196,23 +191,17 @@ class LevelStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of all looks at one level; `limits` are those of the share of good requests at the look's own alpha.
-
-    `unstable`: the backlog is shown to grow. `unsteady`: the level would pass, but the look is too short to exclude a
-    growing backlog, or the backlog seems to grow. `needs` estimates the additional requests that would resolve an
-    UNRESOLVED level at its present share; None when no number would. `p_value` is that of "it is the other way round"
-    over all looks, at most the alpha spent; None unless the level is resolved.
-    """
+    """Result of all looks at one level."""
 
     standing: LevelStatus
     good: int
     scheduled: int
     cut: int
-    limits: Limits | None
-    unstable: bool
-    unsteady: bool
-    needs: int | None
-    p_value: float | None
+    limits: Limits | None  # of the share of good requests, at the look's own alpha
+    unstable: bool  # the backlog is shown to grow
+    unsteady: bool  # it would pass, but a growing backlog cannot be excluded, or seems so
+    needs: int | None  # further requests that would resolve an UNRESOLVED level at its share
+    p_value: float | None  # of "it is the other way round" over all looks; None unless resolved
     window_s: float
     stage_s: float
 
@@ -377,22 +366,16 @@ _DIGITS = 4  # of a level between two others, for readable names
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Range, target and precision of a capacity search.
-
-    Levels are rates in requests per second, or concurrencies (integers). The bracket's upper end is at most
-    `resolution_ratio` above its lower one. `probe_requests` is the most that one level may take, `budget_requests` the
-    most that the whole search may take (None: no other limit than that of its probes). `alpha` is the probability that
-    the bracket does not hold the capacity. Raises ValueError when a value is out of range.
-    """
+    """Range, target and precision of a capacity search. Raises ValueError when a value is out of range."""
 
     over: Literal["rate", "concurrency"]
-    lowest: float
+    lowest: float  # requests per second, or a whole number of requests in flight
     highest: float
     target_ratio: float
-    resolution_ratio: float
-    probe_requests: int
-    budget_requests: int | None = None
-    alpha: float = 0.05
+    resolution_ratio: float  # most that the bracket's upper end is above its lower one
+    probe_requests: int  # most that one level may take
+    budget_requests: int | None = None  # most of the whole search; None: those of its probes
+    alpha: float = 0.05  # probability that the bracket does not hold the capacity
 
     def __post_init__(self) -> None:
         if not 0 < self.lowest <= self.highest < math.inf:
@@ -471,23 +454,17 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search; `stop` is None while it continues.
+    """Result of a search."""
 
-    The capacity lies between `lower`, the highest level shown to meet the target, and `upper`, the lowest shown to miss
-    it; each None if there is no such level. `estimate` is where the monotone fit over all probes crosses the target,
-    None if it does not or crosses outside of the bracket. `cliff` is a step from more than 95% to less than 50% between
-    adjacent levels. `needs` is the least number of further requests that would resolve an unresolved probe.
-    """
-
-    stop: StopReason | None
-    lower: float | None
-    upper: float | None
-    estimate: float | None
+    stop: StopReason | None  # None while it continues
+    lower: float | None  # highest level shown to meet the target
+    upper: float | None  # lowest level shown to miss it
+    estimate: float | None  # where the monotone fit crosses the target, inside the bracket
     fit: IsotonicFit | None
-    cliff: tuple[float, float] | None
+    cliff: tuple[float, float] | None  # step from above 95% to below 50% between adjacent levels
     probes: tuple[Probe, ...]
     sent: int
-    needs: int | None
+    needs: int | None  # least further requests that would resolve an unresolved probe
 
 
 def next_look(settings: SearchSettings, looks: Sequence[FinishedLook]) -> PlannedLook | StopReason:

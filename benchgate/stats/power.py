@@ -289,18 +289,13 @@ class SimulatedLooks:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
-    """Decision rule of one check on its mean regression.
-
-    `breach` tests against the margin and not against 0. `least_sd` is the least deviation that limits are computed
-    with, whatever the spread of the blocks. `lump` divided by the number of blocks is added to their half-width,
-    because counts are whole numbers. `two_sided` counts a gain beyond the margin as a difference too.
-    """
+    """Decision rule of one check on its mean regression."""
 
     margin: float
-    breach: bool = False
-    least_sd: float = 0.0
-    lump: float = 0.0
-    two_sided: bool = False
+    breach: bool = False  # tests against the margin and not against 0
+    least_sd: float = 0.0  # least deviation that limits are computed with
+    lump: float = 0.0  # over the number of blocks, added to half-widths: counts are whole numbers
+    two_sided: bool = False  # a gain beyond the margin is a difference too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
