@@ -157,10 +157,7 @@ def format_age(age: timedelta) -> str:
 
 
 def noise_key(deployment: Deployment, environment: Mapping[str, object], measurement_sha256: str) -> NoiseKey:
-    """Return the key of a deployment in a run with this environment.
-
-    An embedded deployment has one model name for all its settings, so the settings become part of the name.
-    """
+    """Return the key of a deployment in a run. An embedded one has one model name, so settings are part of it."""
     model = deployment.model
     if deployment.url is None:
         model = f"{model} {sha256_of(deployment.settings)[:12]}"

@@ -83,10 +83,7 @@ def e2e_s(columns: RequestColumns) -> FloatArray:
 
 
 def itl_s(columns: RequestColumns) -> FloatArray:
-    """Return every gap between consecutive output chunks in row order, then one +inf per failed request.
-
-    Gaps before a failure count; the one in which the request failed never ended.
-    """
+    """Return every gap between consecutive output chunks in row order, then one +inf per failed request."""
     gaps = np.diff(columns.chunk_ns)
     inside = np.ones(len(gaps), dtype=np.bool_)
     borders = columns.chunk_start[1:-1]

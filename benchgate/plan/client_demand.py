@@ -70,11 +70,9 @@ def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
 
 
 def client_overload(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    """Explain why a stage exceeds `workers` processes on this machine, with a remedy; None if that is not shown.
-
-    It is shown by a measured series that ended with the client as the bottleneck. Otherwise the measured CPU costs of a
-    token and a request decide, as no process has more than one core.
-    """
+    """Explain why a stage is shown to exceed `workers` processes on this machine, with a remedy; None if it is not."""
+    # A measured series shows it that ended with the client as the bottleneck; otherwise the measured CPU costs decide, as
+    # no process has more than one core.
     least = _workers_for(share for share, limited in _shares(demand, profile) if limited)
     if least is not None and least <= workers:
         costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),

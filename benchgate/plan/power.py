@@ -416,10 +416,7 @@ def budget_power(suite: Suite, blocks: PlannedLoad | None) -> Iterator[PowerRow]
 
 
 def _burn_power(row: CheckPower, budget: ErrorBudget, requests: Sequence[int], tail: float) -> CheckPower:
-    """Return the power with all blocks, and how often a candidate passes whose failures just meet the objective.
-
-    Such a candidate burns at 1x, which warns now and then and promotes.
-    """
+    """Return the power with all blocks; `passes` is for a candidate whose failures just meet the objective."""
     worst, total, allowed = worst_share(budget.objective_ratio), sum(requests), 1 - budget.objective_ratio
     most = max_misses_within(requests, worst, tail)
     needs = zero_miss_sample_size(worst, tail) if worst < 1 else None

@@ -284,10 +284,7 @@ def draw_pause_s(pause: float | Pauses, generator: np.random.Generator) -> float
 def draw_lengths(
     workload: Workload, material: Material, generator: np.random.Generator
 ) -> Iterator[tuple[int, int | None]]:
-    """Yield input and output tokens of successive requests without end; output None if no text is generated.
-
-    Lengths of one file are drawn as a row; of two files, independently.
-    """
+    """Yield input and output tokens of requests without end, those of one file as a row; output None without text."""
     while True:
         rows: dict[str, ObservedLengths] = {}
         for name in workload.files:

@@ -595,10 +595,7 @@ class IsotonicFit:
     shares: tuple[float, ...]
 
     def crossing(self, target: float) -> float | None:
-        """Return the level where the fit falls through the target, interpolated over ln(level).
-
-        Return None where the fit stays on one side: it is not extrapolated.
-        """
+        """Return the level where the fit falls through the target, interpolated over ln(level); None without one."""
         above = [at for at, share in enumerate(self.shares) if share >= target]
         if not above or above[-1] == len(self.levels) - 1:
             return None

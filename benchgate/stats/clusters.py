@@ -77,10 +77,7 @@ class PooledMean:
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:
-    """Return each cluster's sum, in the order of cluster names; without `clusters` return the items themselves.
-
-    Raises ValueError unless there is one cluster name per item.
-    """
+    """Return each cluster's sum, by name; without `clusters` the items. Raises ValueError for unequal lengths."""
     if clusters is None:
         return values
     if len(clusters) != len(values):
@@ -116,11 +113,7 @@ def cluster_mean(
 
 
 def pool_means(means: Sequence[ClusterMean], trace: Trace | None = None) -> PooledMean:
-    """Average the means of independent tasks with equal weight.
-
-    Degrees of freedom by Satterthwaite (Biometrics Bulletin 2, 1946); of one task, clusters - 1. Raises ValueError when
-    empty.
-    """
+    """Average the means of independent tasks with equal weight; degrees of freedom by Satterthwaite (1946)."""
     if not means:
         raise ValueError("there is no mean to pool")
     weight = 1 / len(means)

@@ -146,11 +146,7 @@ def zero_miss_sample_size(share: float, alpha: float = 0.05) -> int:
 
 
 def max_misses_within(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
-    """Return the largest number of misses whose upper limit is at most `allowed`, spread evenly over the blocks.
-
-    Even spread is the best case. Return None when even no miss is too many. Raises ValueError for blocks without
-    limits.
-    """
+    """Return the largest number of even misses whose upper limit is at most `allowed`; None when even 0 is too many."""
 
     def exceeds(misses: int) -> bool:
         return _limits_of_even_misses(requests, misses, alpha).upper > allowed
@@ -251,10 +247,7 @@ def effective_items(n: int, clusters: int, alike: float) -> int:
 
 
 def _over_differing(n: int, differ: float, loss: float, shown: Callable[[int, int], bool]) -> float:
-    """Return the probability of `shown(losses, gains)`, which holds up to some number of losses.
-
-    Each of `n` items differs with probability `differ`, and is then a loss with probability `loss`.
-    """
+    """Return the probability of `shown(losses, gains)` when items differ with `differ`, as losses with `loss`."""
     spread = _TAILS * math.sqrt(n * differ * (1 - differ)) + 1
     numbers = np.arange(max(0, math.floor(n * differ - spread)), min(n, math.ceil(n * differ + spread)) + 1)
     total = 0.0

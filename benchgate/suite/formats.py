@@ -69,11 +69,7 @@ def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
 
 
 def parse_json(text: str) -> object:
-    """Parse a JSON value that can be sent on.
-
-    Raises JSONDecodeError for invalid JSON, and ValueError for a key written twice, a number that is not finite, and
-    half of a surrogate pair.
-    """
+    """Parse a JSON value that can be sent on. Raises JSONDecodeError, or ValueError for what cannot be sent."""
     try:
         value: object = json.loads(
             text, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys

@@ -370,10 +370,7 @@ class Load(Section):
         return tuple(self.class_of(stage, name, slo) for stage in self.sweep for name in stage.class_names)
 
     def class_of(self, stage: Stage, class_name: str | None = None, slo: SloSpec | None = None) -> TrafficClass:
-        """Return one class of traffic of a stage, or the whole of a stage without classes.
-
-        A workload that does not exist, a fault that the rules report, is the default workload.
-        """
+        """Return one class of traffic of a stage, or the whole of a stage without classes."""
         spec = stage.classes[class_name] if stage.classes is not None and class_name is not None else None
         workload = self.workloads.get((spec or stage).workload or "", self.workload)
         if spec is None:
