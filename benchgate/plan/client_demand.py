@@ -71,8 +71,8 @@ def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
 
 def client_overload(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
     """Explain why a stage is shown to exceed `workers` processes on this machine, with a remedy; None if it is not."""
-    # A measured series shows it that ended with the client as the bottleneck; otherwise the measured CPU costs decide, as
-    # no process has more than one core.
+    # A measured series shows it that ended with the client as the bottleneck; otherwise the measured CPU costs decide,
+    # as no process has more than one core.
     least = _workers_for(share for share, limited in _shares(demand, profile) if limited)
     if least is not None and least <= workers:
         costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
