@@ -363,12 +363,6 @@ def spare_rows(
     return [rows[at] for at in others if at not in here] or list(rows)
 
 
-def unsent_rows(rows: Sequence[RecordedRequest], sent: Sequence[RecordedRequest]) -> Sequence[RecordedRequest]:
-    """Return the rows of a file that are not sent, by line; all of them if all are sent."""
-    lines = {row.line for row in sent}
-    return [row for row in rows if row.line not in lines] or rows
-
-
 def _classes_sharing_prompts(load: Load, traffic: TrafficClass) -> tuple[list[TrafficClass], int]:
     """Return all classes of traffic that send prompts of the same file, and the index of this one."""
     users = [one for one in load.classes() if one.workload.prompts == traffic.workload.prompts]

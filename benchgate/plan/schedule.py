@@ -32,7 +32,7 @@ from benchgate.plan.items import (
     text_sha256,
 )
 from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedStage
-from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
+from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round_of
@@ -201,7 +201,8 @@ def planned_stage(
     if traffic.workload.prompts is not None:
         recorded = material.prompts[traffic.workload.prompts]
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
-        spare = unsent_rows(recorded, rows)
+        sent = {row.line for row in rows}
+        spare = [row for row in recorded if row.line not in sent] or recorded
     group = RequestGroup(traffic, material, seed, 0, generator, recorded=rows)
     return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
