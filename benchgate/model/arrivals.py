@@ -99,11 +99,6 @@ class RateProfile:
         return instants
 
 
-def constant_rate(rate_rps: float, duration_s: float) -> RateProfile:
-    """Return a constant rate."""
-    return linear_ramp(rate_rps, rate_rps, duration_s)
-
-
 def linear_ramp(start_rps: float, end_rps: float, duration_s: float) -> RateProfile:
     """Return a rate that changes linearly from one value to the other."""
     return RateProfile((Segment(duration_s, start_rps, end_rps),))
@@ -227,17 +222,13 @@ def peak_rps(offsets_ns: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TracedRequest:
-    """Row of a trace: arrival in ns since the first row, and lengths if the trace has them.
+    """Row of a trace."""
 
-    `hash_ids` identify the blocks of its prompt in order: equal ones give equal text. `line` is its line in the file,
-    from 1.
-    """
-
-    at_ns: int
+    at_ns: int  # arrival since the first row
     input_tokens: int | None
     output_tokens: int | None
-    hash_ids: tuple[int, ...] = ()
-    line: int | None = field(default=None, compare=False)
+    hash_ids: tuple[int, ...] = ()  # blocks of its prompt in order: equal ones give equal text
+    line: int | None = field(default=None, compare=False)  # in the file, from 1
 
 
 def replayed_rows(trace: Sequence[TracedRequest], count: int, block: int, blocks: int) -> Sequence[TracedRequest]:

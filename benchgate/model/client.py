@@ -11,23 +11,17 @@ from benchgate.model.deployment import sha256_of
 
 @dataclass(frozen=True, slots=True)
 class ClientStep:
-    """A load held by one worker against a simulated server that keeps its own time.
+    """A load held by one worker against a simulated server that keeps its own time."""
 
-    `streams` is the number in flight in a closed loop, None in an open one. `offered_*` is what the server would
-    deliver to a client without delay; `delivered_ratio` is the share that arrived. `ttft_error_p99_s` is the client's
-    p99 TTFT minus the server's own. `client_bound` lists why the client was the bottleneck, empty if it was not.
-    `server_late` says why the simulated server was; such a step says nothing about the client.
-    """
-
-    streams: int | None
-    offered_rps: float
-    offered_tokens_per_s: float
-    delivered_ratio: float | None
+    streams: int | None  # in flight in a closed loop; None for an open one
+    offered_rps: float  # what the server would deliver to a client without delay
+    offered_tokens_per_s: float  # likewise
+    delivered_ratio: float | None  # share of it that arrived
     cpu_us_per_token: float | None
     read_delay_p99_s: float | None
-    ttft_error_p99_s: float | None
-    client_bound: tuple[str, ...]
-    server_late: str | None = None
+    ttft_error_p99_s: float | None  # the client's p99 TTFT minus the server's own
+    client_bound: tuple[str, ...]  # reasons why the client was the bottleneck; empty if it was not
+    server_late: str | None = None  # why the simulated server was; the step then says nothing of the client
 
     @property
     def sound(self) -> bool:
@@ -42,13 +36,10 @@ class ClientStep:
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
-    """Loads and results of the load generator on one machine; all figures are per worker.
-
-    The profile holds only for the same `machine`: processor, cores, system, and software versions.
-    """
+    """Loads and results of the load generator on one machine; all figures are per worker."""
 
     measured_at: str  # RFC 3339, UTC
-    machine: Mapping[str, object]
+    machine: Mapping[str, object]  # processor, cores, system and versions, for which alone it holds
     steps: tuple[ClientStep, ...]
 
     @property

@@ -102,15 +102,11 @@ def sort_by_index(columns: RequestColumns) -> RequestColumns:
 
 
 class RowsByUse(NamedTuple):
-    """Rows of one execution by their use.
-
-    `measured` rows count fully, `ramp` rows were sent while the stage filled up or drained, `left` rows were cancelled
-    by the client on purpose.
-    """
+    """Rows of one execution by their use."""
 
     measured: RequestColumns
-    ramp: RequestColumns
-    left: RequestColumns
+    ramp: RequestColumns  # sent while the stage filled up or drained
+    left: RequestColumns  # cancelled by the client on purpose
 
 
 def split_by_use(columns: RequestColumns) -> RowsByUse:
@@ -148,21 +144,16 @@ def _rows(columns: RequestColumns, rows: IntArray) -> RequestColumns:
         values = getattr(columns, column.name)
         if column.name not in ("chunk_start", "chunk_ns"):
             moved[column.name] = values[rows] if isinstance(values, np.ndarray) else values.take(rows)
-    moved["chunk_start"], moved["chunk_ns"] = _chunks_in(columns, rows)
-    return RequestColumns(**moved)  # type: ignore[arg-type]  # typed by name
-
-
-def _chunks_in(columns: RequestColumns, order: IntArray) -> tuple[IntArray, IntArray]:
-    """Return `chunk_start` and `chunk_ns` of these rows in this order, block by block to save memory."""
-    lengths = np.diff(columns.chunk_start)[order]
+    lengths = np.diff(columns.chunk_start)[rows]
     starts = _starts(lengths)
     chunks = np.empty(starts[-1], dtype=np.int64)
-    for first in range(0, len(order), _BLOCK_ROWS):
-        rows = slice(first, first + _BLOCK_ROWS)
-        begin, end = starts[first], starts[min(first + _BLOCK_ROWS, len(order))]
-        shift = np.repeat(columns.chunk_start[order[rows]] - starts[:-1][rows], lengths[rows])
+    for first in range(0, len(rows), _BLOCK_ROWS):  # block by block to save memory
+        block = slice(first, first + _BLOCK_ROWS)
+        begin, end = starts[first], starts[min(first + _BLOCK_ROWS, len(rows))]
+        shift = np.repeat(columns.chunk_start[rows[block]] - starts[:-1][block], lengths[block])
         chunks[begin:end] = columns.chunk_ns[np.arange(begin, end) + shift]
-    return starts, chunks
+    moved["chunk_start"], moved["chunk_ns"] = starts, chunks
+    return RequestColumns(**moved)  # type: ignore[arg-type]  # typed by name
 
 
 def _starts(lengths: IntArray) -> IntArray:

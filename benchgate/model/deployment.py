@@ -46,18 +46,14 @@ class Arm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Deployment as stored with a run, without secrets or credentials.
-
-    `settings` are the declared settings (weights, slots, context, extra body fields) as plain JSON values. `facts` are
-    what the server reported when probed (engine version, parameter count, file type).
-    """
+    """Deployment as stored with a run, without secrets or credentials."""
 
     name: str
     model: str
     engine: str
     url: str | None  # None for an embedded deployment, whose port means nothing later
-    settings: dict[str, object] = field(default_factory=dict)
-    facts: dict[str, object] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)  # declared: weights, slots, context, extra fields
+    facts: dict[str, object] = field(default_factory=dict)  # reported by the server when probed
     price_usd_per_hour: float | None = None  # per accelerator, by `price_terms` if there are any
     accelerators: int = 1
     price_terms: dict[str, object] = field(default_factory=dict)
@@ -229,10 +225,7 @@ def _commit(reported: object) -> str | None:
 
 
 def model_label(deployment: Deployment) -> str:
-    """Return `org/name@REVISION` by the server's report, else the suite; the name alone if neither has a revision.
-
-    An embedded deployment has its weights next to its name.
-    """
+    """Return `org/name@REVISION` by the server's report, else the suite; the weights of an embedded deployment."""
     if deployment.url is None and (weights := deployment.settings.get("weights")) is not None:
         return f"{deployment.model} {weights}"
     model, ref = _split_revision(deployment)
@@ -252,10 +245,7 @@ def reports_hardware(deployment: Deployment) -> bool:
 
 
 def hardware_label(deployment: Deployment, environment: Mapping[str, object]) -> str:
-    """Describe the hardware, in equal words for equal hardware; an address is not hardware.
-
-    `environment` is the run's. Candidates of pull requests may each have an address of their own.
-    """
+    """Describe the hardware, in equal words for equal hardware; an address, which pull requests may vary, is none."""
     if reports_hardware(deployment) or deployment.url is None:
         return describe_hardware(deployment, environment)
     return f"not reported (accelerators: {deployment.accelerators})"

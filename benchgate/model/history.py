@@ -27,40 +27,31 @@ class PastArm:
 
 @dataclass(frozen=True, slots=True)
 class PastCheck:
-    """Check of an earlier verdict that compared a candidate with its live baseline.
-
-    `harm`, `lower` and `upper` are on `scale`, above 0 = the candidate was worse; each one-sided limit is wrong with
-    probability `alpha`. `n` is the number of blocks, items or requests.
-    """
+    """Check of an earlier verdict that compared a candidate with its live baseline."""
 
     id: str
     unit: Unit
     scale: Scale
     baseline: float
     candidate: float
-    harm: float
+    harm: float  # on `scale`, like its limits; above 0 = the candidate was worse
     lower: float
     upper: float
-    alpha: float
-    n: int
+    alpha: float  # error probability of each one-sided limit
+    n: int  # blocks, items or requests
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """Earlier complete run of the same measurement whose own verdict allowed promotion.
-
-    `checks` are those that compared both sides and have finite numbers, by id. `decided_at` is the time of the
-    promotion, or of the verdict if no promotion of its suite is recorded; RFC 3339 UTC like `started_at`, None if the
-    store has no time.
-    """
+    """Earlier complete run of the same measurement whose own verdict allowed promotion."""
 
     run_id: str
-    started_at: str
+    started_at: str  # RFC 3339 UTC
     label: str | None
     baseline: PastArm
     candidate: PastArm
-    checks: Mapping[str, PastCheck]
-    decided_at: str | None = None
+    checks: Mapping[str, PastCheck]  # those that compared both sides and have finite numbers, by id
+    decided_at: str | None = None  # promotion, or verdict if no promotion of its suite is recorded
 
     @property
     def promoted_at(self) -> str:
@@ -75,17 +66,14 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Earlier run of the same measurement whose own first verdict did not allow promotion.
-
-    `outcome` is None if the run was measured but never judged.
-    """
+    """Earlier run of the same measurement whose own first verdict did not allow promotion."""
 
     run_id: str
     started_at: str
     label: str | None
     baseline: PastArm
     candidate: PastArm
-    outcome: Outcome | None
+    outcome: Outcome | None  # None if the run was measured but never judged
 
     @property
     def title(self) -> str:
@@ -109,25 +97,18 @@ class PromotionAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PromotionOrigin:
-    """Person and place of a promotion: `protected` if the code host protects that branch or tag.
-
-    `ci` describes the CI job and its actor, if there was one.
-    """
+    """Person and place of a promotion."""
 
     by: str
     ref: str | None = None
     commit: str | None = None
-    protected: bool = False
-    ci: str | None = None
+    protected: bool = False  # by the code host, as a branch or tag
+    ci: str | None = None  # CI job and its actor
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionGrounds:
-    """Verdict behind a promotion, and the hashes of its inputs.
-
-    `verdict_sha256` is that of the stored verdict, `report_sha256` of the HTML report at that time. `revision` is the
-    commit or digest of the measured weights; None if they are not pinned.
-    """
+    """Verdict behind a promotion, and the hashes of its inputs."""
 
     outcome: Outcome
     verdict_sha256: str
@@ -135,26 +116,22 @@ class PromotionGrounds:
     suite_sha256: str
     policy_sha256: str
     measurement_sha256: str
-    report_sha256: str
-    revision: str | None = None
+    report_sha256: str  # of the HTML report at that time
+    revision: str | None = None  # commit or digest of the measured weights; None if they are not pinned
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Record of a promotion, an override or a withdrawal.
-
-    `promoted_at` is RFC 3339 UTC with milliseconds. `reason` belongs to an override or a withdrawal. Only a withdrawal
-    has no `grounds`.
-    """
+    """Record of a promotion, an override or a withdrawal."""
 
     id: str
     run_id: str
-    promoted_at: str
+    promoted_at: str  # RFC 3339 UTC with milliseconds
     suite: str
     deed: PromotionAction
     origin: PromotionOrigin
-    grounds: PromotionGrounds | None
-    reason: str | None = None
+    grounds: PromotionGrounds | None  # None for a withdrawal alone
+    reason: str | None = None  # of an override or a withdrawal
 
     @property
     def in_series(self) -> bool:

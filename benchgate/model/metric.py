@@ -16,23 +16,17 @@ Kind = Literal["latency", "throughput", "cost", "share", "telemetry", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its name, unit, direction, and how it is checked.
-
-    `family` is the measurement it rests on, and the suite's section that declares it. `scope` is where it is judged: at
-    a load stage (or a class of traffic in one), over the whole sweep, on an eval task, or once a run. `bound_type` is
-    how `max` and `min` are written, and `bounds` which of them there are. `margin` is how an allowed regression
-    against the baseline is written.
-    """
+    """A metric: its name, unit, direction, and how it is checked."""
 
     name: str
     title: str
-    family: Family
-    scope: Literal["stage", "sweep", "task", "run"]
+    family: Family  # measurement it rests on, and section of the suite that declares it
+    scope: Literal["stage", "sweep", "task", "run"]  # where it is judged; a stage may be a class of traffic
     kind: Kind = "other"
     unit: Unit = Unit.RATIO
     bound_type: Literal["duration", "rate", "percentage", "whole number", "level", "nats", "money"] | None = None
-    bounds: tuple[Bound, ...] = ()
-    margin: Literal["percent", "points"] | None = None
+    bounds: tuple[Bound, ...] = ()  # which of `max` and `min` there are; `bound_type` is how they are written
+    margin: Literal["percent", "points"] | None = None  # how an allowed regression is written
     higher_is_better: bool = False
     streamed: bool = False  # it is of the chunks of a stream: an answer that comes whole has none
     paced: bool = False  # it is of the pace between tokens: an answer in one or two pieces has none

@@ -16,33 +16,24 @@ from benchgate.model.deployment import Deployment, describe_hardware, sha256_of
 
 @dataclass(frozen=True, slots=True)
 class NoiseKey:
-    """Conditions under which a profile holds.
-
-    `measurement_sha256` is that of the calibrated suite as it would run, not of the calibration, which may have more
-    pairs.
-    """
+    """Conditions under which a profile holds."""
 
     hardware: str
     engine: str
     model: str
-    measurement_sha256: str
+    measurement_sha256: str  # of the suite as it would run; the calibration may have more pairs
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseSpread:
-    """Variation of a metric's block values on an unchanged deployment, as standard deviations of natural logarithms.
-
-    `cv_run` is that between blocks of one side, drift included, pooled over both sides (0.04 is 4%). `sd_paired` is
-    that of ln(one side / the other) within a block, which remains with a live baseline. Both are from `n` blocks.
-    `statistic` is None for a rate.
-    """
+    """Variation of a metric's block values on an unchanged deployment, as deviations of natural logarithms."""
 
     metric: str
-    statistic: str | None
+    statistic: str | None  # None for a rate
     stage: str
-    cv_run: float
-    sd_paired: float
-    n: int
+    cv_run: float  # between blocks of one side, drift included, pooled over both sides (0.04 is 4%)
+    sd_paired: float  # of ln(one side / the other) within a block, which remains with a live baseline
+    n: int  # blocks of both
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +92,16 @@ class FalseBlocks:
 
 @dataclass(frozen=True, slots=True)
 class NoiseProfile:
-    """Result of one calibration. `measured_at` is its end (RFC 3339, UTC), `run_id` the run with its evidence.
-
-    `engine_version` is None if the server did not report one. `blocks` is the number of pairs. `false_block` is None
-    for a policy without checks of load, the only ones measured in exchangeable pairs.
-    """
+    """Result of one calibration."""
 
     key: NoiseKey
-    measured_at: str
-    run_id: str
-    blocks: int
+    measured_at: str  # its end, RFC 3339 UTC
+    run_id: str  # the run with its evidence
+    blocks: int  # pairs
     spreads: tuple[NoiseSpread, ...]
     disagreement: tuple[SelfDisagreement, ...] = ()
-    false_block: FalseBlocks | None = None
-    engine_version: str | None = None
+    false_block: FalseBlocks | None = None  # None without load checks: only they have exchangeable pairs
+    engine_version: str | None = None  # None if the server did not report one
 
     def spread(self, metric: str, statistic: str | None, stage: str) -> NoiseSpread | None:
         """Return the spread of a metric; None if it was not measured."""
@@ -148,10 +135,7 @@ class NoiseProfile:
 def staleness_reasons(
     profile: NoiseProfile, *, at: str, engine_version: str | None, max_age_s: float
 ) -> tuple[str, ...]:
-    """Return the reasons why a profile is stale at an instant (RFC 3339) for this engine version; empty if it is not.
-
-    An unreported version (None) is never known to be the same.
-    """
+    """Return the reasons why a profile is stale at an instant (RFC 3339) for an engine version; empty if it is not."""
     found = []
     age = profile.age_at(at)
     if age.total_seconds() > max_age_s:
@@ -173,10 +157,7 @@ def format_age(age: timedelta) -> str:
 
 
 def noise_key(deployment: Deployment, environment: Mapping[str, object], measurement_sha256: str) -> NoiseKey:
-    """Return the key of a deployment in a run with this environment.
-
-    An embedded deployment has one model name for all its settings, so the settings become part of the name.
-    """
+    """Return the key of a deployment in a run. An embedded one has one model name, so settings are part of it."""
     model = deployment.model
     if deployment.url is None:
         model = f"{model} {sha256_of(deployment.settings)[:12]}"

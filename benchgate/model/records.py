@@ -178,29 +178,13 @@ class TokenSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """Timeline of one request; times in ns since the start of its stage.
-
-    `chunk_ns` are the arrivals of chunks with output (content, reasoning or tool-call text), ascending;
-    `first_answer_ns` is the first that is not reasoning alone. `end_ns` is the finish event or `[DONE]`, not the end of
-    the connection. A failed request has an `error` and keeps everything seen before it failed.
-
-    `reasoning_tokens` are part of `output_tokens`, `cached_tokens` of `input_tokens`, as far as the server reports
-    them. `valid`: the answer matches its JSON schema or tools; None if neither was given. `left`: the client was to
-    cancel it, so it says nothing of success. `tokenless`: an embedding or a ranking, without output tokens and finish
-    reason. `connecting_ns`: the wait for a new connection before sending; None if one was open.
-
-    Counted after the stage: `answer_chars` and `reasoning_chars` are the visible characters (no white space, no
-    zero-width character) of the answer (with names and arguments of its tool calls) and of its reasoning;
-    `redundancy_percent` is the saving of compressing the end of the text, None if it is too short; `tool_calls` is the
-    number of calls; `answer_model` is the model named in the answer. `ramp`: sent while the stage filled up or drained,
-    so it counts in the error rate but in no latency, rate or SLO.
-    """
+    """Timeline of one request; times in ns since the start of its stage. A failed one keeps everything seen before."""
 
     index: int
     intended_ns: int
     sent_ns: int | None
-    chunk_ns: tuple[int, ...]
-    end_ns: int | None
+    chunk_ns: tuple[int, ...]  # arrivals of chunks with output (content, reasoning, tool call), ascending
+    end_ns: int | None  # finish event or `[DONE]`, not the end of the connection
     input_tokens: int | None
     output_tokens: int | None
     token_source: TokenSource | None
@@ -209,19 +193,19 @@ class RequestRecord:
     error: ErrorClass | None
     error_detail: str | None
     reconnects: int = 0
-    first_answer_ns: int | None = None
-    reasoning_tokens: int | None = None
-    cached_tokens: int | None = None
-    valid: bool | None = None
-    left: bool = False
-    tokenless: bool = False
-    connecting_ns: int | None = None
-    answer_chars: int | None = None
-    reasoning_chars: int | None = None
-    redundancy_percent: int | None = None
+    first_answer_ns: int | None = None  # first chunk that is not reasoning alone
+    reasoning_tokens: int | None = None  # part of `output_tokens`, as far as reported
+    cached_tokens: int | None = None  # part of `input_tokens`, as far as reported
+    valid: bool | None = None  # matches its JSON schema or tools; None if neither was given
+    left: bool = False  # the client was to cancel it, so it says nothing of success
+    tokenless: bool = False  # an embedding or a ranking, without output tokens and finish reason
+    connecting_ns: int | None = None  # wait for a new connection before sending; None if one was open
+    answer_chars: int | None = None  # visible ones, with names and arguments of tool calls; after the stage
+    reasoning_chars: int | None = None  # visible ones; after the stage
+    redundancy_percent: int | None = None  # saving of compressing the end; None if too short
     tool_calls: int | None = None
-    ramp: bool = False
-    answer_model: str | None = None
+    ramp: bool = False  # sent while the stage filled or drained: in the error rate, but no latency, rate, SLO
+    answer_model: str | None = None  # model named in the answer
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -309,14 +293,9 @@ class RequestColumns:
 
 @dataclass(frozen=True, slots=True)
 class EvalItem:
-    """Answer of one side to one item of an eval task; `item_id` is the row's unique id and the pairing key.
+    """Answer of one side to one item of an eval task."""
 
-    `score` is 1 or 0 for right or wrong, else the task's own score, higher is better. `choice` is the extracted answer
-    or chosen option. Items of one `cluster` share a passage, template or person, so their scores are not independent.
-    `valid` tells if the answer has the required form, if one was.
-    """
-
-    item_id: str
+    item_id: str  # the row's unique id and the pairing key
     doc_hash: str
     prompt_hash: str
     target_hash: str
@@ -326,10 +305,10 @@ class EvalItem:
     output_tokens: int | None
     latency_ns: int | None
     error: str | None
-    choice: str | None = None
-    cluster: str | None = None
+    choice: str | None = None  # extracted answer or chosen option
+    cluster: str | None = None  # items of one passage, template or person: their scores are not independent
     input_tokens: int | None = None
-    valid: bool | None = None
+    valid: bool | None = None  # the answer has the required form, if one was
 
     @property
     def correct(self) -> bool | None:
@@ -359,25 +338,18 @@ class JudgeVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """Facts about one answer. `valid`: it has the requested form; None if no form was required, or a call only offered.
+    """Facts about one answer."""
 
-    `characters` counts its text alone, so it is 0 for an answer of tool calls only.
-    """
-
-    characters: int
+    characters: int  # of its text alone: 0 for tool calls only
     latency_ns: int  # from the send to the last byte
     refusal: bool
     tokens: int | None = None  # by the server's own count
-    valid: bool | None = None
+    valid: bool | None = None  # has the requested form; None if none was required, or a call only offered
 
 
 @dataclass(frozen=True, slots=True)
 class PairFacts:
-    """Comparison of two answers to one prompt. `differs` counts, by the suite's rule; the other fields explain it.
-
-    `at_character` and `at_word` are the first difference of their texts, from 0; None if there is none. `similarity` is
-    the cosine of their embeddings; None if not requested or not available (the item's `similarity_error` says why).
-    """
+    """Comparison of two answers to one prompt. `differs` counts, by the suite's rule; the other fields explain it."""
 
     label: AnswerAgreement
     differs: bool
@@ -386,9 +358,9 @@ class PairFacts:
     json: bool | None = None  # the same JSON value by the rules; None if neither is JSON
     calls: bool | None = None  # the same tool calls; None if neither has any
     structure: bool | None = None  # None if neither is JSON nor has tool calls
-    at_character: int | None = None
-    at_word: int | None = None
-    similarity: float | None = None
+    at_character: int | None = None  # first difference of their texts, from 0; None if there is none
+    at_word: int | None = None  # likewise
+    similarity: float | None = None  # cosine of their embeddings; None if not requested or not available
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,25 +431,18 @@ one-token completion of the text cut off at a position (`cut`)."""
 
 @dataclass(frozen=True, slots=True)
 class DivergenceItem:
-    """Position in one piece of a fixed text, read by both sides; the text before it was given, not generated.
-
-    `position` is the number of the token in the piece; for `cut` the number of characters before it. `kld` is
-    KL(baseline || candidate) of the next token in nats, or a lower bound of it if `bound`. `same_top1`: both have the
-    same most probable token. `shared` is the number of tokens listed by both. `baseline_ln` and `candidate_ln` are ln p
-    of the token in the text; None if the source does not give it. `floor_*` compare the baseline with itself in a
-    repeated request; None without one.
-    """
+    """Position in one piece of a fixed text, read by both sides; the text before it was given, not generated."""
 
     text_id: str
     piece: int
-    position: int
-    kld: float
-    same_top1: bool
+    position: int  # number of the token in the piece; for `cut` the number of characters before it
+    kld: float  # KL(baseline || candidate) of the next token in nats, or a lower bound if `bound`
+    same_top1: bool  # both have the same most probable token
     bound: bool
-    shared: int
-    baseline_ln: float | None
+    shared: int  # tokens listed by both
+    baseline_ln: float | None  # ln p of the token in the text; None if the source does not give it
     candidate_ln: float | None
-    floor_kld: float | None = None
+    floor_kld: float | None = None  # `floor_*`: the baseline with itself in a repeated request
     floor_same_top1: bool | None = None
 
     @property
@@ -488,19 +453,15 @@ class DivergenceItem:
 
 @dataclass(frozen=True, slots=True)
 class DivergenceObservation:
-    """Reading of the fixed texts by both sides. `fault` is set when a part failed; the other items are kept.
-
-    `way` is None when no source was found. `top` is the number of tokens requested at each position, and the whole
-    vocabulary if known to be no more (`whole`). `passed_over` lists why better sources were not used.
-    """
+    """Reading of the fixed texts by both sides."""
 
     items: tuple[DivergenceItem, ...]
     expected_n: int
-    fault: str | None
-    way: ProbabilitySource | None
-    top: int
-    whole: bool
-    passed_over: tuple[str, ...] = ()
+    fault: str | None  # a part failed; the other items are kept
+    way: ProbabilitySource | None  # None when no source was found
+    top: int  # tokens requested at each position
+    whole: bool  # `top` is known to be the whole vocabulary
+    passed_over: tuple[str, ...] = ()  # why better sources were not used
 
 
 def divergence_to_json(seen: DivergenceObservation) -> dict[str, object]:

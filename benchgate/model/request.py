@@ -63,10 +63,7 @@ def text_content(endpoint: Endpoint, text: str) -> dict[str, object]:
 
 
 def fill_conversation(ask: ModelRequest, earlier: Sequence[str]) -> ModelRequest:
-    """Fill the model's earlier answers into a later turn, in order.
-
-    Raises ValueError unless there are as many answers as slots.
-    """
+    """Fill the model's earlier answers into a later turn. Raises ValueError unless there is one for each slot."""
     key = "input" if ask.endpoint == "responses" else "messages"
     messages = ask.content.get(key)
     if not isinstance(messages, list):

@@ -83,10 +83,7 @@ def e2e_s(columns: RequestColumns) -> FloatArray:
 
 
 def itl_s(columns: RequestColumns) -> FloatArray:
-    """Return every gap between consecutive output chunks in row order, then one +inf per failed request.
-
-    Gaps before a failure count; the one in which the request failed never ended.
-    """
+    """Return every gap between consecutive output chunks in row order, then one +inf per failed request."""
     gaps = np.diff(columns.chunk_ns)
     inside = np.ones(len(gaps), dtype=np.bool_)
     borders = columns.chunk_start[1:-1]
@@ -201,10 +198,7 @@ def mean_decoding_requests(columns: RequestColumns, window_s: float) -> float | 
 
 
 def validity_ratio(*parts: RequestColumns) -> float | None:
-    """Return answers that match their JSON schema or tools, over those required to; None when none were.
-
-    A failed request counts in the denominator.
-    """
+    """Return answers that match their schema or tools, over those required to, failures included; None without any."""
     required = sum(int(np.count_nonzero(part.valid != ABSENT)) for part in parts)
     return sum(int(np.count_nonzero(part.valid == 1)) for part in parts) / required if required else None
 
@@ -215,10 +209,7 @@ def reasoning_ratio(*parts: RequestColumns) -> float | None:
 
 
 def cached_ratio(*parts: RequestColumns) -> float | None:
-    """Return cached prompt tokens over all prompt tokens of successful requests.
-
-    Return None unless the server reported both for each.
-    """
+    """Return cached over all prompt tokens of successful requests; None unless the server reported both for each."""
     return _token_ratio([(part, part.cached_tokens, part.input_tokens) for part in parts])
 
 

@@ -62,18 +62,13 @@ class RunStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Identity and circumstances of a run; instants are RFC 3339 UTC texts.
-
-    `suite` is the whole suite with defaults, as plain JSON without any secret; `suite_sha256` is over it.
-    `measurement_sha256` covers what was measured on both sides (workload, stages, tasks, prompts, seed), but not the
-    deployments or the policy: two runs with the same one measured the same thing.
-    """
+    """Identity and circumstances of a run; instants are RFC 3339 UTC texts."""
 
     id: str
     suite_name: str
-    suite: Mapping[str, object]
+    suite: Mapping[str, object]  # the whole one with defaults, plain JSON without any secret
     suite_sha256: str
-    measurement_sha256: str
+    measurement_sha256: str  # workload, stages, tasks, prompts, seed; not deployments, policy
     plan_sha256: str
     seed: int
     tool_version: str
@@ -131,29 +126,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class ClientUse:
-    """Resources and delays of the load generator during one stage.
-
-    `busiest_share` is the largest share of one core that any worker used over 5 s; None for shorter stages. Read delay
-    is the time that received data waited for the client. It is measured with canary events at known times through the
-    same event loop, or (`kernel`) by kernel timestamps of the answers; None if not measured. `faults` name workers that
-    were lost or late, so that the load differed from the plan. `start_uncertainty_s` is the largest possible start
-    error between several machines by their clocks; None on one machine. `unasked` counts data from a server without a
-    request under way, except closing. `closed_early` counts kept connections that it closed within a second of an
-    answer, before the next request.
-    """
+    """Resources and delays of the load generator during one stage."""
 
     cpu_s: float
     wall_s: float
     workers: int
-    busiest_share: float | None = None
-    read_delay_p50_s: float | None = None
+    busiest_share: float | None = None  # of one core, by any worker over 5 s; None for shorter stages
+    read_delay_p50_s: float | None = None  # received data waited for the client; None if not measured
     read_delay_p99_s: float | None = None
     read_delay_max_s: float | None = None
-    read_delay_by: Literal["canary", "kernel"] | None = None
-    faults: tuple[str, ...] = ()
-    start_uncertainty_s: float | None = None
-    unasked: int = 0
-    closed_early: int = 0
+    read_delay_by: Literal["canary", "kernel"] | None = None  # events at known times, or timestamps
+    faults: tuple[str, ...] = ()  # workers lost or late: the load differed from the plan
+    start_uncertainty_s: float | None = None  # between machines by their clocks; None on one machine
+    unasked: int = 0  # data without a request under way, except closing
+    closed_early: int = 0  # kept connections closed by the server within a second of an answer
 
     @property
     def cpu_share(self) -> float:
@@ -163,18 +149,13 @@ class ClientUse:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LoadObservation:
-    """A load stage, or one class of traffic in it, on one side in one block.
-
-    `position` counts the executions of the run in time order. `requests` are the measured ones. `ramp` requests were
-    sent while the stage filled up or drained; they count only in the error rate. `left` requests were cancelled by the
-    client on purpose and count nowhere.
-    """
+    """A load stage, or one class of traffic in it, on one side in one block."""
 
     stage: str
     arm: Arm
     block: int
-    position: int
-    requests: RequestColumns
+    position: int  # number of the execution in the run, in time order
+    requests: RequestColumns  # the measured ones; `ramp` count only in the error rate, `left` nowhere
     window_s: float
     client: ClientUse
     left: RequestColumns = field(default_factory=lambda: RequestColumns.pack([]))
@@ -203,18 +184,15 @@ class LoadObservation:
 
 @dataclass(frozen=True, slots=True)
 class QualityObservation:
-    """An eval task on one side. `fault` is set when the harness or the server failed; finished items are kept.
-
-    `repeat` 0 is judged; higher ones repeat the task on the same side to measure its self-disagreement.
-    """
+    """An eval task on one side."""
 
     task: str
     arm: Arm
     items: tuple[EvalItem, ...]
     expected_n: int
-    fault: str | None
+    fault: str | None  # the harness or the server failed; finished items are kept
     harness: Mapping[str, object] = field(default_factory=dict)
-    repeat: int = 0
+    repeat: int = 0  # 0 is judged; higher ones measure the side's self-disagreement
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,16 +224,13 @@ class ServerStart:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCount:
-    """Count of a deployment's ready replicas. `block` follows the count, from 0; None if no block does.
-
-    `count` is None if the replicas could not be counted; `problem` then says why. `wanted` is the declared number.
-    """
+    """Count of a deployment's ready replicas."""
 
     arm: Arm
     when: str
-    block: int | None
-    count: int | None
-    wanted: int
+    block: int | None  # the next one, from 0; None if no block follows the count
+    count: int | None  # None if they could not be counted; `problem` then says why
+    wanted: int  # the declared number
     problem: str | None = None
 
     def document(self) -> dict[str, object]:
@@ -306,21 +281,15 @@ class BudgetReading:
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Continuation of an interrupted run, at `at` (RFC 3339 UTC), by the process of this number.
-
-    `again` names unfinished parts that were measured again from their beginning; `set_aside` are their rows (by `seq`),
-    which no longer count. `without_spool`: the spool beside the store was missing, so whole blocks may have been
-    measured without a trace. `by_spool`: it was there, but may be incomplete. `same_process` lists the sides whose
-    server is still the same process.
-    """
+    """Continuation of an interrupted run, at `at` (RFC 3339 UTC), by the process of this number."""
 
     at: str
     process: int
-    again: tuple[str, ...]
-    set_aside: tuple[int, ...]
-    without_spool: bool = False
-    by_spool: bool = False
-    same_process: tuple[str, ...] = ()
+    again: tuple[str, ...]  # unfinished parts that were measured again
+    set_aside: tuple[int, ...]  # their rows (by `seq`), which no longer count
+    without_spool: bool = False  # it was missing: whole blocks may have been measured without a trace
+    by_spool: bool = False  # it was there, but may be incomplete
+    same_process: tuple[str, ...] = ()  # sides whose server is still the same process
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,10 +307,7 @@ class LoadEnd:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """All observations of a run as the store returns them. Sequences are in order of observation.
-
-    `noise` is the known noise profile of its baseline when the run ended; None if never measured.
-    """
+    """All observations of a run as the store returns them, in order of observation."""
 
     run: Run
     load: tuple[LoadObservation, ...]
@@ -351,7 +317,7 @@ class Evidence:
     telemetry: tuple[TelemetryWindow, ...] = ()
     starts: tuple[ServerStart, ...] = ()
     divergence: DivergenceObservation | None = None
-    noise: NoiseProfile | None = None
+    noise: NoiseProfile | None = None  # known of the baseline when the run ended; None if never measured
     ended: LoadEnd | None = None  # end of the load by the journal; None for a fixed number of blocks
     history: tuple[PastRun, ...] = ()  # earlier promoting runs of the same measurement, oldest first
     attempts: tuple[Attempt, ...] = ()  # earlier runs that did not promote, by their first verdict, oldest first
@@ -363,10 +329,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class MetricRow:
-    """Derived number of a run, stored for trends; it can be recomputed from the observations.
-
-    `lower` and `upper` are its 95% interval, both None without one.
-    """
+    """Derived number of a run, stored for trends; it can be recomputed. `lower` and `upper` are its 95% interval."""
 
     arm: Arm
     name: (
@@ -382,32 +345,26 @@ class MetricRow:
 
 
 class TrendPoint(NamedTuple):
-    """Value of one run in a trend.
-
-    `outcome` is the run's own latest verdict; None without one (comparisons between runs do not count). `deployment` is
-    the suite's name of the deployment measured; `lower` and `upper` are the value's 95% interval, None without one.
-    `promoted` labels its promotion or withdrawal; None without one. `model`, `engine` and `hardware` identify the
-    deployment as far as stored. `doubt` says why a cost may not match the deployment; None if it does.
-    """
+    """Value of one run in a trend."""
 
     run_id: str
     started_at: str
     label: str | None
     suite: str
-    deployment: str
-    outcome: Outcome | None
+    deployment: str  # name in the suite
+    outcome: Outcome | None  # of its own latest verdict, not of comparisons between runs
     arm: Arm
     stage: str | None
     task: str | None
     value: float
     n: int
-    lower: float | None = None
+    lower: float | None = None  # 95% interval, like `upper`
     upper: float | None = None
-    promoted: str | None = None
+    promoted: str | None = None  # label of its promotion or withdrawal
     model: str | None = None
     engine: str | None = None
     hardware: str | None = None
-    doubt: str | None = None
+    doubt: str | None = None  # why a cost may not match the deployment
 
     def series(self, by: str) -> str:
         """Return its series when points are grouped by a text such as `model` or `suite`."""
@@ -416,10 +373,7 @@ class TrendPoint(NamedTuple):
 
 
 def new_run_id(now_ms: int, random_bytes: bytes) -> str:
-    """Return a UUIDv7 (RFC 9562, 5.7): UTC milliseconds since 1970, so that ids sort by time, then 74 random bits.
-
-    `random_bytes` are 10 random bytes of the caller. Raises ValueError for another length or time out of range.
-    """
+    """Return a UUIDv7 (RFC 9562, 5.7) of UTC ms since 1970 and 10 random bytes. Raises ValueError out of range."""
     if len(random_bytes) != 10 or not 0 <= now_ms < 1 << 48:
         raise ValueError("a run id needs 10 random bytes and a time between the years 1970 and 10889")
     value = int.from_bytes(now_ms.to_bytes(6, "big") + random_bytes, "big")

@@ -59,33 +59,26 @@ _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySample:
-    """Sample of all values at about one instant, `at_s` seconds after the stage began; unreported ones are absent.
+    """Sample of all values at about one instant; unreported ones are absent."""
 
-    `marker` changes when another server process answers; None if the server reports nothing of that kind.
-    """
-
-    at_s: float
+    at_s: float  # after the stage began
     values: Mapping[TelemetryMetric, float]
-    marker: str | None = None
+    marker: str | None = None  # changes when another server process answers; None if unreported
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryWindow:
-    """Samples before, during and after one stage of one side in one block, in order of time.
-
-    The first sample precedes the stage. The last one follows the end of all work on the server (`drained`) or a time
-    limit. `ended_s` is when the stage's last answer arrived. Without samples, `problems` say why.
-    """
+    """Samples before, during and after one stage of one side in one block, in order of time."""
 
     stage: str
     arm: Arm
     block: int
     position: int
     engine: str | None  # engine by the metric names of the page; None when it was not read
-    ended_s: float
-    drained: bool
+    ended_s: float  # arrival of the stage's last answer
+    drained: bool  # the last sample follows the end of all work on the server, not a time limit
     readings: tuple[TelemetrySample, ...]
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # why there are no samples
 
     def change(self, word: Counter) -> float | None:
         """Return the growth of a counter over the stage; None when not reported at both ends, or after a restart."""
@@ -140,10 +133,7 @@ class TelemetryWindow:
 
     @property
     def restarted(self) -> bool:
-        """Return True if another process answered within the window, or a counter of the server fell.
-
-        Energy belongs to the machine and is ignored.
-        """
+        """Return True if another process answered within the window, or a counter of the server (not energy) fell."""
         counters = [word for word in Counter if word is not Counter.GPU_ENERGY_J]
         return len(self.markers) > 1 or any(
             word in one.values and other.values.get(word, one.values[word]) < one.values[word]

@@ -84,15 +84,11 @@ class Scale(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticStep:
-    """Step of a check's arithmetic, for a reader who recomputes it.
+    """Step of a check's arithmetic, for a reader who recomputes it."""
 
-    `what` names the quantity, `formula` has the numbers filled in (empty for observed values), `value` has all digits
-    that the next step needs.
-    """
-
-    what: str
-    formula: str
-    value: str
+    what: str  # name of the quantity
+    formula: str  # with the numbers filled in; empty for observed values
+    value: str  # with all digits that the next step needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,55 +150,40 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class GuardResult:
-    """Result of a guard: is the evidence usable? A tripped guard prevents PASS.
-
-    It `invalidates` the checks of these kinds: they become INVALID. Without evidence to examine, a guard is not `known`
-    to hold and `reason` says why. A guard that `warns` did not trip, and turns PASS into WARN.
-    """
+    """Result of a guard: is the evidence usable? A tripped guard prevents PASS."""
 
     id: str
     tripped: bool
     reason: str
     remedy: str | None
-    invalidates: tuple[str, ...] = ()
-    known: bool = True
-    warns: bool = False
+    invalidates: tuple[str, ...] = ()  # kinds of checks that become INVALID
+    known: bool = True  # False without evidence to examine; `reason` says why
+    warns: bool = False  # it did not trip, and turns PASS into WARN
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference between the two sides, and if it is part of the change under test.
-
-    Weights, model, address and price are `declared` by being the candidate. `field` is the key of the deployments, or
-    the word of `gate.allow_different`, that declares any other difference in speed or answers. Undeclared, it trips
-    `arms-alike` if something compared depends on it. Without declaration and field it was only observed: it follows
-    from the others, or says how far to trust them.
-    """
+    """Difference between the two sides. Weights, model, address and price are declared by being the candidate."""
 
     what: str
     baseline: str
     candidate: str
-    declared: bool
-    field: str | None = None
+    declared: bool  # part of the change; else it trips `arms-alike` if something compared depends on it
+    field: str | None = None  # key of the deployments, or of `gate.allow_different`, that declares it
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Decision on one comparison, with everything it rests on.
-
-    `policy_sha256` is over the gate section that was applied; if it differs from that of the run's suite, the policy
-    was replaced after the measurement. `waivers` are those of this suite and candidate, `as_of` the day they were
-    applied; None if no waivers were given.
-    """
+    """Decision on one comparison, with everything it rests on."""
 
     outcome: Outcome
     reason: str
     checks: tuple[CheckResult, ...]
     guards: tuple[GuardResult, ...]
     alpha: float
-    policy_sha256: str | None = None
-    waivers: tuple[WaiverState, ...] = ()
-    as_of: date | None = None
+    policy_sha256: str | None = None  # of the gate section that was applied, maybe another than the run's
+    waivers: tuple[WaiverState, ...] = ()  # those of this suite and candidate
+    as_of: date | None = None  # day on which waivers were applied
     differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()  # further remarks, which change no outcome
     next_step: str | None = None  # first thing to do, in words
@@ -220,14 +201,11 @@ STORED = "kept"  # test that fails when a verdict could not be stored
 
 @dataclass(frozen=True, slots=True)
 class ChecksByResult:
-    """Ids of checks by result.
-
-    `warned` also has guards that warn; `failed` has tripped guards, and COMPARABILITY or STORED.
-    """
+    """Ids of checks by result."""
 
     passed: tuple[str, ...]
-    warned: tuple[str, ...]
-    failed: tuple[str, ...]
+    warned: tuple[str, ...]  # with guards that warn
+    failed: tuple[str, ...]  # with tripped guards, and COMPARABILITY or STORED
 
 
 def checks_by_result(verdict: Verdict, exit_code: ExitCode) -> ChecksByResult:
@@ -264,23 +242,18 @@ WAIVED = "WAIVED"  # displayed outcome of a waived check, never PASS
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """Entry of a waiver file, for one check of one suite on one candidate.
-
-    `ceiling` is the largest tolerated regression, in the check's own unit as written: `8%`, `3 points`, `600ms`.
-    `expires` is the last valid day, to its end, in UTC. `release` is a prefix of the candidate's fingerprint; without
-    it, the waiver covers every deployment of the candidate's name.
-    """
+    """Entry of a waiver file, for one check of one suite on one candidate."""
 
     check: str
     suite: str
     deployment: str
-    ceiling: str
-    expires: date
+    ceiling: str  # largest tolerated regression, as written in the check's unit: `8%`, `3 points`, `600ms`
+    expires: date  # last valid day, to its end, in UTC
     owner: str
     issue: str
     reason: str
     approved_by: str
-    release: str | None = None
+    release: str | None = None  # prefix of the candidate's fingerprint; None covers its name
 
     def names(self, suite: str, deployment: str) -> bool:
         """Return True if it is for this suite and a candidate of this name."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
-from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.distributions import norm_cdf, norm_ppf
@@ -29,7 +28,6 @@ from benchgate.stats.power import (
     zero_miss_sample_size,
 )
 from benchgate.suite.checks import Check
-from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
@@ -56,50 +54,36 @@ _COMPARED_BY_FORM = ("json", "tool_calls", "structure")
 
 @dataclass(frozen=True, slots=True)
 class JudgedCheck:
-    """Check as the gate will judge it, under the gate's own id.
-
-    `stage` is its stage or class of the load, `tasks` the names of tasks judged together; `target_ratio` is the bound
-    of a goodput check without its own.
-    """
+    """Check as the gate will judge it, under the gate's own id."""
 
     id: str
     check: Check
     statistic: str | None = None
-    stage: str | None = None
-    tasks: tuple[str, ...] = ()
-    target_ratio: float | None = None
+    stage: str | None = None  # stage or class of the load
+    tasks: tuple[str, ...] = ()  # names of tasks judged together
+    target_ratio: float | None = None  # bound of a goodput check without its own
 
 
 @dataclass(frozen=True, slots=True)
 class CheckPower:
-    """Power of one check: what it has, needs and detects.
-
-    `measure` is the kind of `margin`, `sees_80` and `sees_95`: a ratio to the baseline's value (or the SLO), a
-    difference of two shares, or a share of missed requests or items. `sees_80` is the smallest true regression shown in
-    80 of 100 runs with the whole measurement (its last look). `has` and `needs` count `n_unit`; `needs` is for the
-    margin at 95%. `passes` is the probability that this check alone promotes an equal candidate, over all looks.
-
-    These rest on `spread`: the deviation of a block's paired difference, or the share of answers that differ between
-    equals, from `source`. `cannot` is the reason why the check can never pass, None if it can. `short` is the evidence
-    that it is underpowered. None everywhere means "not known before the run".
-    """
+    """Power of one check: what it has, needs and detects. None everywhere means "not known before the run"."""
 
     id: str
     metric: str
     required: bool
     allowed: bool  # by `allow_underpowered`
     margin: float | None = None
-    measure: Measure | None = None
-    n_unit: str | None = None
+    measure: Measure | None = None  # kind of `margin`, `sees_80` and `sees_95`
+    n_unit: str | None = None  # what `has` and `needs` count
     has: int | None = None
-    needs: int | None = None
-    sees_80: float | None = None
+    needs: int | None = None  # for the margin at 95%
+    sees_80: float | None = None  # smallest true regression shown in 80 of 100 whole measurements
     sees_95: float | None = None
-    passes: float | None = None
-    spread: float | None = None
-    source: str | None = None
+    passes: float | None = None  # probability that it alone promotes an equal candidate, over all looks
+    spread: float | None = None  # deviation of a block's paired difference, or share of differing answers
+    source: str | None = None  # of the spread
     measured: bool = False
-    cannot: str | None = None
+    cannot: str | None = None  # reason why the check can never pass
     remedy: str | None = None
     note: str | None = None
 
@@ -145,13 +129,9 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True)
 class KnownNoise:
-    """Known noise of the baseline and known duration of such a run.
+    """Known noise of the baseline and known duration of such a run."""
 
-    `noise` comes from a calibration, or from a `run` of both sides, whose pairs vary like the next one's. Only a recent
-    calibration may refuse a plan.
-    """
-
-    noise: NoiseProfile | None = None
+    noise: NoiseProfile | None = None  # from a calibration, or a `run` of both sides
     noise_from: Literal["calibration", "stale calibration", "run"] = "calibration"
     earlier: EarlierRun | None = None
 
@@ -185,11 +165,6 @@ def assumed_cv(statistic: str | None) -> float:
     return ASSUMED_RUN_CV.get(statistic, ASSUMED_RUN_CV["p99"])
 
 
-def assumed_shadow_differences(shadow: Shadow) -> float:
-    """Return the assumed share of answers that differ when one deployment repeats them."""
-    return ASSUMED_FORM_DIFFERENCES if shadow.compare.by in _COMPARED_BY_FORM else ASSUMED_FREE_TEXT_DIFFERENCES
-
-
 _NO_FORECAST = {
     "score": "the spread of score differences is not known",
     "capacity": "the levels of a search depend on its results",
@@ -204,33 +179,54 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
     """Return the power of a check that is not on load."""
     row, metric = unknown_power(one, suite), one.check.metric
     if metric in ("accuracy", "flips"):
-        items = _items(suite, one.tasks, plan.tasks)
-        if items is None:
-            return replace(row, note="no forecast: data of its tasks was not read")
-        return _items_power(row, one, items, suite.gate.alpha, known)
+        return _items_power(row, one, suite, plan, known)
     if metric in ("shadow_excess", "shadow_validity", "judge_loss"):
         return _prompts_power(row, one, suite, plan, known)
     if metric in ("kld", "same_top1", "perplexity"):
-        return _texts_power(row, one, plan, suite.gate.alpha)
+        row = replace(row, n_unit="positions", has=sum(piece.positions for piece in plan.pieces))
+        if 0 < len(plan.pieces) < MIN_CLUSTERS:
+            why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {MIN_CLUSTERS}"
+            remedy = "give more texts, or a smaller `divergence.window`"
+            return _never_for_items(row, f"{why} to know their spread", remedy)
+        if metric == "same_top1" and row.has:
+            return _floor(row, one.check.slo_value or 0.0, suite.gate.alpha)
+        return replace(row, note="no forecast: the divergence of the two models is not known")
     return replace(row, note=f"no forecast: {_NO_FORECAST.get(metric, 'nothing is known before the run')}")
 
 
-def _items_power(row: CheckPower, one: JudgedCheck, items: _Items, alpha: float, known: KnownNoise) -> CheckPower:
-    row, margin = replace(row, n_unit="items", has=items.n), one.check.margin
-    if items.fewest_clusters is not None and items.fewest_clusters < MIN_CLUSTERS:
-        why = f"its items come in {items.fewest_clusters} clusters, too few to know how much clusters differ"
+def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
+    alpha, margin = suite.gate.alpha, one.check.margin
+    counts, clusters, worths = list[int](), list[int](), list[int]()  # of each task or group
+    for name in one.tasks:
+        parts = [task for task in plan.tasks if name in (task.name, suite.unit_name(task.name))]
+        n, groups = sum(len(task.rows) for task in parts), 0
+        for task in parts:  # a row without a cluster is its own
+            values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
+            groups += len({str(value) for value in values if value is not None}) + values.count(None)
+        if n == 0 or any(task.needs is not None for task in parts):
+            return replace(row, note="no forecast: data of its tasks was not read")
+        clustered = any(task.cluster_key is not None for task in parts)
+        counts.append(n)
+        clusters += [groups] if clustered else []
+        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
+    if not counts:
+        return replace(row, note="no forecast: data of its tasks was not read")
+    # The effective number of items as independent items of one task.
+    worth = math.floor(len(worths) ** 2 / sum(1 / effective for effective in worths))
+    row = replace(row, n_unit="items", has=sum(counts))
+    if clusters and min(clusters) < MIN_CLUSTERS:
+        why = f"its items come in {min(clusters)} clusters, too few to know how much clusters differ"
         return _never_for_items(row, why, f"use items of at least {MIN_CLUSTERS} clusters")
-    if items.fewest_clusters is not None:
-        worth = f"its clusters are worth {items.worth:,} independent items"
-        row = replace(row, note=f"{worth}, for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them")
+    if clusters:
+        within = f"for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them"
+        row = replace(row, note=f"its clusters are worth {worth:,} independent items, {within}")
     if margin is None:
         return _floor(row, one.check.slo_value or 0.0, alpha)
-    share = _self_disagreement(known, "task", one.tasks)
-    row = _with_spread(row, share, ASSUMED_FLIPS, known)
+    row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
-        return _excess(row, margin, items.worth, alpha)
-    why_not = underpowered_certain(items.counts, margin, alpha)
-    row = _paired_items(row, margin, items.worth, alpha)
+        return _excess(row, margin, worth, alpha)
+    why_not = underpowered_certain(counts, margin, alpha)
+    row = _paired_items(row, margin, worth, alpha)
     return row if why_not is None else _never_for_items(row, why_not, _WIDER)
 
 
@@ -249,20 +245,11 @@ def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, 
         if why_not is None:
             return row
         return _never_for_items(row, why_not.replace("items", "prompts", 1), "send more prompts")
-    row = _with_spread(row, _self_disagreement(known, "shadow", ()), assumed_shadow_differences(suite.shadow), known)
+    by_form = suite.shadow.compare.by in _COMPARED_BY_FORM
+    assumed = ASSUMED_FORM_DIFFERENCES if by_form else ASSUMED_FREE_TEXT_DIFFERENCES
+    row = _with_spread(row, _self_disagreement(known, "shadow", ()), assumed, known)
     twice = sum(not prompt.once for prompt in plan.shadow)
     return _excess(row, check.margin, n, alpha) if twice == n else _excess_sampled(row, check.margin, n, twice, alpha)
-
-
-def _texts_power(row: CheckPower, one: JudgedCheck, plan: Plan, alpha: float) -> CheckPower:
-    """Return the power of a check on fixed texts, whose positions are clustered by piece."""
-    row = replace(row, n_unit="positions", has=sum(piece.positions for piece in plan.pieces))
-    if 0 < len(plan.pieces) < MIN_CLUSTERS:
-        why = f"the positions lie in {len(plan.pieces)} pieces of text, and it takes {MIN_CLUSTERS}"
-        return _never_for_items(row, f"{why} to know their spread", "give more texts, or a smaller `divergence.window`")
-    if one.check.metric == "same_top1" and row.has:
-        return _floor(row, one.check.slo_value or 0.0, alpha)
-    return replace(row, note="no forecast: the divergence of the two models is not known")
 
 
 def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> str | None:
@@ -337,56 +324,11 @@ def _floor(row: CheckPower, floor: float, alpha: float) -> CheckPower:
     return replace(row, note=UNKNOWN_VALUE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Items:
-    """Items of tasks judged together, and their effective number `worth` as independent items of one task.
-
-    `fewest_clusters` is that of the task with the fewest; None without clusters.
-    """
-
-    counts: tuple[int, ...]
-    worth: int
-    fewest_clusters: int | None
-
-    @property
-    def n(self) -> int:
-        """Return the number of items."""
-        return sum(self.counts)
-
-
-def _items(suite: Suite, names: Sequence[str], tasks: Sequence[PlannedTask]) -> _Items | None:
-    """Return the items of these tasks and groups; None without any, or if their data was not read."""
-    counts, clusters, worths = list[int](), list[int](), list[int]()
-    for name in names:
-        parts = [task for task in tasks if name in (task.name, suite.unit_name(task.name))]
-        n, groups = sum(len(task.rows) for task in parts), sum(map(_clusters, parts))
-        if n == 0 or any(task.needs is not None for task in parts):
-            return None
-        clustered = any(task.cluster_key is not None for task in parts)
-        counts.append(n)
-        clusters += [groups] if clustered else []
-        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
-    if not counts:
-        return None
-    worth = math.floor(len(worths) ** 2 / sum(1 / one for one in worths))
-    return _Items(tuple(counts), worth, min(clusters, default=None))
-
-
-def _clusters(task: PlannedTask) -> int:
-    """Count the clusters of a task's rows; a row without one is its own."""
-    if task.cluster_key is None:
-        return len(task.rows)
-    named = [row.get(task.cluster_key) for row in task.rows]
-    return len({str(name) for name in named if name is not None}) + sum(name is None for name in named)
-
-
 def _self_disagreement(known: KnownNoise, kind: str, names: Sequence[str]) -> float | None:
     """Return the measured share on which the baseline differs from itself; None if never measured."""
-    known_shares = [
-        one
-        for one in (known.noise.disagreement if known.noise is not None else ())
-        if one.kind == kind and (not names or one.name in names or one.name.split("/")[0] in names)
-    ]
+    known_shares = [one for one in (known.noise.disagreement if known.noise is not None else ()) if one.kind == kind]
+    if names:
+        known_shares = [one for one in known_shares if one.name in names or one.name.split("/")[0] in names]
     n = sum(one.n for one in known_shares)
     return sum(one.share * one.n for one in known_shares) / n if n else None
 

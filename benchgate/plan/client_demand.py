@@ -32,62 +32,62 @@ _UNKNOWN_REMEDY = "the run itself will say whether the client was the bottleneck
 
 @dataclass(frozen=True, slots=True)
 class StageDemand:
-    """Demand of one stage on each side, all classes together, in the most demanding block.
-
-    `offered_rps` is the stated rate, or its mean if it varies. The peaks are over the busiest 5 s of the schedule, or
-    over all of a shorter one, at least a second. They are None for a closed loop; a stage of several classes may have
-    both.
-    """
+    """Demand of one stage on each side, all classes together, in the most demanding block."""
 
     name: str
     requests: int
     concurrency: int | None
-    offered_rps: float | None
-    peak_rps: float | None
-    peak_tokens_per_s: float | None
+    offered_rps: float | None  # the stated rate, or its mean if it varies
+    peak_rps: float | None  # in the busiest 5 s, or all of a shorter schedule; None for a closed loop
+    peak_tokens_per_s: float | None  # likewise
     duration_s: float | None  # from the start to the last planned send
 
 
 def stage_demands(plan: Plan) -> tuple[StageDemand, ...]:
     """Return the demand of every stage of the sweep, in order; empty without a load."""
-    if not plan.blocks:
-        return ()
-    return tuple(_most_demanding(stages) for stages in zip(*(block.stages for block in plan.blocks), strict=True))
+    demands = []
+    # The blocks differ only by chance or by trace rows: the maximum of each value counts.
+    for stages in zip(*(block.stages for block in plan.blocks), strict=True):
+        first = stages[0]
+        offered = [_offered(stage) for stage in stages if any(group.concurrency is None for group in stage.classes)]
+        rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
+        demand = StageDemand(
+            name=first.name,
+            requests=len(first.foreground),
+            concurrency=sum(group.concurrency or 0 for group in first.classes) or None,
+            offered_rps=max((_stated_rps(stage) for stage in stages), default=0.0) or None,
+            peak_rps=max(rps, default=None),
+            peak_tokens_per_s=max(tokens, default=None),
+            duration_s=max(last_s, default=None),
+        )
+        demands.append(demand)
+    return tuple(demands)
 
 
 def workers_needed(demand: StageDemand, profile: ClientProfile) -> int | None:
-    """Return the load generator processes that a stage needs by the profile; None if no number is known to suffice.
-
-    Tokens and requests use the same processor, so their shares of a worker add up.
-    """
+    """Return the processes that a stage needs by the profile; None if no number is known to suffice."""
     return _workers_for(share for share, _ in _shares(demand, profile))
 
 
 def client_overload(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    """Explain why a stage exceeds `workers` processes on this machine, with a remedy; None if that is not shown.
-
-    It is shown by a measured series that ended with the client as the bottleneck. Otherwise the measured CPU costs of a
-    token and a request decide, as no process has more than one core.
-    """
+    """Explain why a stage is shown to exceed `workers` processes on this machine, with a remedy; None if it is not."""
+    # A measured series shows it that ended with the client as the bottleneck; otherwise the measured CPU costs decide,
+    # as no process has more than one core.
     least = _workers_for(share for share, limited in _shares(demand, profile) if limited)
     if least is not None and least <= workers:
-        return _beyond_cores(demand, profile, workers)
+        costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
+                 (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
+        for per_s, cost_us, of in costs:
+            cores = (per_s or 0.0) * (cost_us or 0.0) * 1e-6
+            if cores > _COST_FALLS * workers:
+                took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
+                need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
+                return f"stage {demand.name} asks for {_requested(demand)}: {took}, so {need}; {_REMEDY}"
+        return None
     reached = _reached(demand, profile, workers)
     able = f"can deliver {reached}, beyond which the client" if reached else "cannot deliver any load: the client"
     found = f"{_processes(workers)} {able} was the bottleneck"
     return f"stage {demand.name} asks for {_requested(demand)}, and {found}{_measured(profile)}; {_REMEDY}"
-
-
-def _beyond_cores(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
-    costs = ((demand.peak_tokens_per_s, profile.least_cpu_us_per_token, "a token"),
-             (demand.peak_rps, profile.least_cpu_us_per_request, "an answer of one token"))  # fmt: skip
-    for per_s, cost_us, of in costs:
-        cores = (per_s or 0.0) * (cost_us or 0.0) * 1e-6
-        if cores > _COST_FALLS * workers:
-            took = f"{of} took {show_number(cost_us or 0.0)} µs of processor time at least{_measured(profile)}"
-            need = f"this is the work of {show_number(cores)} cores, and {_processes(workers)} can have {workers}"
-            return f"stage {demand.name} asks for {_requested(demand)}: {took}, so {need}; {_REMEDY}"
-    return None
 
 
 def client_uncertainty(demand: StageDemand, profile: ClientProfile, workers: int) -> str | None:
@@ -133,28 +133,9 @@ def search_demands(suite: Suite) -> list[StageDemand]:
 
 
 def workers_to_start(demands: Sequence[StageDemand], profile: ClientProfile | None, most: int) -> int:
-    """Return the processes that the most demanding stage needs, from one to `most`.
-
-    Without a profile the usual cost is assumed. If no number is known to suffice, it is `most`.
-    """
+    """Return the processes of the most demanding stage, from 1 to `most`; without a profile by the usual cost."""
     curve = USUAL_CLIENT if profile is None else profile
     return max(1, min(most, max((workers_needed(demand, curve) or most for demand in demands), default=1)))
-
-
-def _most_demanding(stages: tuple[PlannedStage, ...]) -> StageDemand:
-    """Combine a stage over all blocks, which differ only by chance or by trace rows: the maximum of each value."""
-    first = stages[0]
-    offered = [_offered(stage) for stage in stages if any(group.concurrency is None for group in stage.classes)]
-    rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
-    return StageDemand(
-        name=first.name,
-        requests=len(first.foreground),
-        concurrency=sum(group.concurrency or 0 for group in first.classes) or None,
-        offered_rps=max((_stated_rps(stage) for stage in stages), default=0.0) or None,
-        peak_rps=max(rps, default=None),
-        peak_tokens_per_s=max(tokens, default=None),
-        duration_s=max(last_s, default=None),
-    )
 
 
 def _stated_rps(stage: PlannedStage) -> float:
@@ -217,12 +198,12 @@ def _workers_for(shares: Iterable[float]) -> int | None:
     return None if math.isinf(share) else max(1, math.ceil(share))
 
 
-def _usual_step(streams: int | None, rps: float, tokens_per_s: float) -> ClientStep:
-    return ClientStep(streams, rps, tokens_per_s, None, None, None, None, ())
-
-
 # Profile of an unmeasured machine: about half of what one process handles on an average machine without delay.
-USUAL_CLIENT = ClientProfile("", {}, (_usual_step(256, 256, 25_000), _usual_step(None, 1_000, 1_000)))
+_USUAL_STEPS = (
+    ClientStep(256, 256, 25_000, None, None, None, None, ()),
+    ClientStep(None, 1_000, 1_000, None, None, None, None, ()),
+)
+USUAL_CLIENT = ClientProfile("", {}, _USUAL_STEPS)
 
 
 def _processes(workers: int) -> str:

@@ -21,22 +21,16 @@ _STREAM = 2  # random stream of the prompts sent twice; those of the load are 0 
 
 @dataclass(frozen=True, slots=True)
 class ShadowPrompt:
-    """Recorded prompt.
-
-    Without `messages`, `prompt` is sent as the only user message, or as it is if `endpoint` is completions. With
-    `messages`, it is their canonical serialisation, for the digest. `fields` are added to the request; `max_tokens` is
-    this prompt's own limit; `stratum` names the slice of the traffic it was sampled from. `once`: the baseline gets it
-    once, not twice.
-    """
+    """Recorded prompt."""
 
     id: str
-    prompt: str
+    prompt: str  # the only message; with `messages` their canonical serialisation, for the digest
     messages: tuple[Mapping[str, object], ...] = ()
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)  # of the request
     endpoint: Literal["chat", "completions"] = "chat"
-    max_tokens: int | None = None
-    stratum: str | None = None
-    once: bool = False
+    max_tokens: int | None = None  # its own limit
+    stratum: str | None = None  # slice of the traffic that it was sampled from
+    once: bool = False  # the baseline gets it once, not twice
 
     def ask(self, max_tokens: int) -> ModelRequest:
         """Build the request, not streamed; `max_tokens` applies if the prompt has no limit of its own."""

@@ -27,34 +27,25 @@ class ClientCancellation:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Position of a request in a conversation.
+    """Position of a request in a conversation."""
 
-    `session` numbers the conversations of a class, `turn` the requests of one, both from 0. A later turn is due
-    `think_s` after the end of the previous answer. With `carries`, the model's own earlier answers are filled into its
-    messages at run time (`model.request.fill_conversation`).
-    """
-
-    session: int
-    turn: int
+    session: int  # number of the conversation in its class, from 0
+    turn: int  # number of the request in it, from 0
     last: bool
-    think_s: float
-    carries: bool
+    think_s: float  # from the end of the previous answer to the time it is due
+    carries: bool  # the model's earlier answers are filled in at run time (`model.request.fill_conversation`)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
-    """Planned request.
-
-    `offset_ns` is its intended send since the start of the stage; None in a closed loop, and for later turns of a
-    conversation, which wait for the previous answer. `leave` is set if the client cancels on purpose.
-    """
+    """Planned request."""
 
     index: int
-    offset_ns: int | None
+    offset_ns: int | None  # intended send since the stage's start; None: waits for a slot or an answer
     ask: ModelRequest
     seed: int
     turn: Turn | None = None
-    leave: ClientCancellation | None = None
+    leave: ClientCancellation | None = None  # the client cancels on purpose
 
 
 class RampSource(Protocol):
@@ -166,15 +157,12 @@ class ObservedLengths:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """Recorded request: its messages up to the one to be answered, and its other fields.
-
-    `line` is its line in the file, from 1.
-    """
+    """Recorded request: its messages up to the one to be answered, and its other fields."""
 
     messages: tuple[Mapping[str, object], ...]
     output_tokens: int | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
-    line: int = 1
+    line: int = 1  # in the file, from 1
 
 
 @dataclass(frozen=True, slots=True)

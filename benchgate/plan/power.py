@@ -60,16 +60,12 @@ _LEAST_SD = 1e-6  # smaller spreads count as none: two sides that agree to the l
 
 @dataclass(frozen=True, slots=True)
 class PromotionChance:
-    """Probability that all required checks with a forecast, `checks` of `of`, promote an equal candidate.
+    """Probability that all required checks with a forecast promote an equal candidate, taken as independent."""
 
-    They are taken as independent. Latencies of the same requests are not and pass together more often, so the
-    probability is rather low. `blocks` is the mean number used; None without simulated checks at several looks.
-    """
-
-    chance: float | None
-    checks: int
-    of: int
-    blocks: float | None
+    chance: float | None  # rather low: latencies of the same requests pass together more often
+    checks: int  # with a forecast
+    of: int  # all required ones
+    blocks: float | None  # mean number used; None without simulated checks at several looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +88,6 @@ def forecast_power(suite: Suite, plan: Plan, judged: Sequence[JudgedCheck], know
         for number, one in enumerate(judged)
     ]
     rows += budget_power(suite, blocks)
-    return PowerForecast(tuple(row.power for row in rows), _promotion(rows, blocks))
-
-
-def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> PromotionChance:
     required = [row for row in rows if row.power.required]
     simulated = [row.seen for row in required if row.seen is not None]
     together: StoppingRates | None = None
@@ -105,23 +97,21 @@ def _promotion(rows: Sequence[PowerRow], blocks: PlannedLoad | None) -> Promotio
     counted = len(simulated) + len(alone)
     chance = math.prod(alone) * (together.promoted if together is not None else 1.0)
     several = blocks is not None and len(blocks.looks.blocks) > 1
-    return PromotionChance(
+    promotion = PromotionChance(
         chance=chance if counted else None,
         checks=counted,
         of=len(required),
         blocks=together.mean_blocks if together is not None and several else None,
     )
+    return PowerForecast(tuple(row.power for row in rows), promotion)
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfalls:
-    """Messages on underpowered checks.
+    """Messages on underpowered checks."""
 
-    `certain` ones refuse to measure at all, `likely` ones (by known noise) refuse the plan.
-    """
-
-    certain: tuple[str, ...] = ()
-    likely: tuple[str, ...] = ()
+    certain: tuple[str, ...] = ()  # refuse to measure at all
+    likely: tuple[str, ...] = ()  # refuse the plan, by known noise
     warnings: tuple[str, ...] = ()
 
     @property
@@ -152,20 +142,17 @@ def shortfalls(checks: Sequence[CheckPower]) -> Shortfalls:
             (certain if check.short == "certain" else likely).append(line)
         elif check.required or check.short == "certain":
             warned.append(line)
-    return Shortfalls(tuple(certain), tuple(likely), (*warned, *_by_assumption(checks)))
-
-
-def _by_assumption(checks: Sequence[CheckPower]) -> Iterator[str]:
-    """Yield one line per source; the table has the details."""
-    short = [check for check in checks if check.short == "assumed" and check.required and not check.allowed]
-    for source in dict.fromkeys(check.source for check in short):
-        named = [check.id for check in short if check.source == source]
+    # One line per source of assumed spreads; the table has the details.
+    assumed = [check for check in checks if check.short == "assumed" and check.required and not check.allowed]
+    for source in dict.fromkeys(check.source for check in assumed):
+        named = [check.id for check in assumed if check.source == source]
         more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
         by = "assumed spreads" if source == "assumed" else f"the {source}"
-        yield (
+        warned.append(
             f"by {by}, the measurement is too small for the margin of {', '.join(named[:_NAMED])}{more}; "
             f"`benchgate plan` shows the size needed, `benchgate calibrate` measures the spreads"
         )
+    return Shortfalls(tuple(certain), tuple(likely), tuple(warned))
 
 
 def _format(check: CheckPower, value: float | None) -> str:
@@ -238,10 +225,15 @@ def _paired_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known:
     margin = math.log1p(check.margin) if slower else -math.log1p(-check.margin)
     spread = known.spread(check.metric, one.statistic, one.stage)
     sd = math.sqrt(2) * assumed_cv(one.statistic) if spread is None else max(spread.sd_paired, _LEAST_SD)
-    together = _together(one, blocks)
+    # Blocks are pooled for a high quantile: a single one may have too few requests.
+    q, together = QUANTILES.get(one.statistic or "", 0.5), 1
+    needed = min_n_for_quantile(q) if q > 0.5 else 1
+    requests = blocks.requests.get(one.stage or "")
+    if requests and check.metric != "itl":  # itl has many values a request
+        together = math.ceil(needed / max(min(requests), 1))
     counts = [max(look // together, 1) for look in blocks.looks.blocks]
     if counts[-1] < _FEWEST:
-        fewest = _FEWEST * _for_quantile(one)
+        fewest = _FEWEST * needed
         why = f"its {blocks.most} blocks have fewer than the {fewest:,} requests that it takes for {_FEWEST} values"
         return PowerRow(_never(row, why, None, "send more, or judge a lower statistic"))
     row, looked = _by_blocks(row, blocks, counts, sd, margin, _rule(one, margin), number)
@@ -255,20 +247,6 @@ def _paired_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known:
         note="`min_abs` may allow more than the margin" if check.min_abs is not None else None,
     )
     return PowerRow(row, looked)
-
-
-def _together(one: JudgedCheck, blocks: PlannedLoad) -> int:
-    """Return the blocks that are pooled for one high quantile; a single one may have too few requests."""
-    requests = blocks.requests.get(one.stage or "")
-    if one.check.metric == "itl" or not requests:  # has many values a request
-        return 1
-    return math.ceil(_for_quantile(one) / max(min(requests), 1))
-
-
-def _for_quantile(one: JudgedCheck) -> int:
-    """Return the requests that the gate needs for a high quantile; 1 for a median, a mean or a rate."""
-    q = QUANTILES.get(one.statistic or "", 0.5)
-    return min_n_for_quantile(q) if q > 0.5 else 1
 
 
 def _by_blocks(
@@ -438,10 +416,7 @@ def budget_power(suite: Suite, blocks: PlannedLoad | None) -> Iterator[PowerRow]
 
 
 def _burn_power(row: CheckPower, budget: ErrorBudget, requests: Sequence[int], tail: float) -> CheckPower:
-    """Return the power with all blocks, and how often a candidate passes whose failures just meet the objective.
-
-    Such a candidate burns at 1x, which warns now and then and promotes.
-    """
+    """Return the power with all blocks; `passes` is for a candidate whose failures just meet the objective."""
     worst, total, allowed = worst_share(budget.objective_ratio), sum(requests), 1 - budget.objective_ratio
     most = max_misses_within(requests, worst, tail)
     needs = zero_miss_sample_size(worst, tail) if worst < 1 else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
@@ -32,45 +32,54 @@ _SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """Cost of a run that ends at one look; None where unknown.
-
-    Requests are of the load (with the minimal warm-up), evals and the shadow comparison, at most. Tokens are of the
-    load alone. Both include estimated ramps of closed loops. `usd` is the price of the measured deployments in that
-    time, without judges and the load generator, and without starts and warm-up if the time is only that of the
-    schedules.
-    """
+    """Cost of a run that ends at one look; None where unknown."""
 
     blocks: int
-    requests: int
-    input_tokens: int
+    requests: int  # at most, of load with minimal warm-up and ramps, evals and shadow comparison
+    input_tokens: int  # of the load with ramps, like `output_tokens`
     output_tokens: int
     seconds: float | None
-    usd: float | None
+    usd: float | None  # price of the measured deployments in that time, without judges and load generator
 
 
 @dataclass(frozen=True, slots=True)
 class RunCostRange:
-    """Least and most cost of a run, equal for a fixed number of blocks.
-
-    `seconds_from` names the earlier run that gave the duration, or "schedules", a lower bound of it. None if the
-    duration is unknown.
-    """
+    """Least and most cost of a run, equal for a fixed number of blocks."""
 
     least: RunCost
     most: RunCost
-    seconds_from: str | None
+    seconds_from: str | None  # the earlier run, or "schedules" for a lower bound; None if unknown
 
 
 def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: EarlierRun | None) -> RunCostRange:
     """Estimate the cost of a planned run. `other_requests` are those outside of the load."""
     looks = suite.load.looks if suite.load is not None else ()
     least, most = (looks[0], looks[-1]) if looks else (len(plan.blocks), len(plan.blocks))
+    alone = suite.start is None and suite.quality is None and suite.divergence is None and suite.shadow is None
+    searches = suite.load is not None and suite.load.capacity is not None
+    closed = any(group.concurrency is not None for b in plan.blocks for s in b.stages for group in s.classes)
     source = None
     if earlier is not None:
         source = f"run {earlier.run_id}"
-    elif _is_scheduled(suite, plan):
+    elif alone and not searches and plan.blocks and not closed:  # only open loops, whose time is known
         source = "schedules"
-    amounts = [_amount(suite, plan, blocks, other_requests, earlier) for blocks in (least, most)]
+    arms, amounts = len(measured_arms(suite)), list[RunCost]()
+    for blocks in (least, most):
+        stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
+        seconds = None
+        if earlier is not None:
+            seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
+        elif source is not None:
+            seconds = schedule_s(stages) * arms
+        amount = RunCost(
+            blocks=blocks,
+            requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
+            input_tokens=input_tokens(suite, stages) * arms,
+            output_tokens=output_tokens(stages) * arms,
+            seconds=seconds,
+            usd=_usd(suite, seconds),
+        )
+        amounts.append(amount)
     return RunCostRange(amounts[0], amounts[1], source)
 
 
@@ -105,32 +114,6 @@ def schedule_s(stages: Sequence[PlannedStage]) -> float:
     return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
 
 
-def _amount(suite: Suite, plan: Plan, blocks: int, other_requests: int, earlier: EarlierRun | None) -> RunCost:
-    stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
-    arms = len(measured_arms(suite))
-    seconds = None
-    if earlier is not None:
-        seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
-    elif _is_scheduled(suite, plan):
-        seconds = schedule_s(stages) * arms
-    return RunCost(
-        blocks=blocks,
-        requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
-        input_tokens=input_tokens(suite, stages) * arms,
-        output_tokens=output_tokens(stages) * arms,
-        seconds=seconds,
-        usd=_usd(suite, seconds),
-    )
-
-
-def _is_scheduled(suite: Suite, plan: Plan) -> bool:
-    """Return True if the run consists of open loops only, whose time is known."""
-    alone = suite.start is None and suite.quality is None and suite.divergence is None and suite.shadow is None
-    searches = suite.load is not None and suite.load.capacity is not None
-    closed = any(group.concurrency is not None for b in plan.blocks for s in b.stages for group in s.classes)
-    return alone and not searches and bool(plan.blocks) and not closed
-
-
 def _usd(suite: Suite, seconds: float | None) -> float | None:
     """Return the price of all measured deployments for the whole time; None if one has no price."""
     if seconds is None:
@@ -156,11 +139,7 @@ class StagePreview:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Preview of a run. Requests and tokens are of both sides over all blocks, with the minimal warm-up.
-
-    Tokens include ramps. `load_s` is the least duration of the load: the schedules of its open loops. With closed
-    loops, whose speed depends on the servers, `load_s_known` is False. Answers after the last send are not included.
-    """
+    """Preview of a run. Requests and tokens are of both sides over all blocks, with the minimal warm-up."""
 
     stages: tuple[StagePreview, ...]
     starts: int  # server starts on all sides
@@ -171,10 +150,10 @@ class Preview:
     warmup_requests: int
     warmup_goes_on: bool  # until TTFT no longer falls; `warmup_requests` is then the minimum
     ramp_requests: int  # approximate, of closed loops, not in `load_requests`; open loops' depend on the servers
-    input_tokens: int
+    input_tokens: int  # with ramps, like `output_tokens`
     output_tokens: int
-    load_s: float
-    load_s_known: bool
+    load_s: float  # the least: schedules of its open loops, without answers after the last send
+    load_s_known: bool  # False with closed loops, whose speed depends on the servers
     capacity_requests: int  # of all sides at most; 0 without a search
     eval_items: int
     to_fetch: tuple[str, ...]  # eval data sets not on this machine, whose items are not counted
@@ -209,10 +188,7 @@ def preview(
     judged: Sequence[JudgedCheck] = (),
     known: KnownNoise = NO_KNOWN_NOISE,
 ) -> Preview:
-    """Count a plan and compare it with the client profile of a machine with this number of cores, if there is one.
-
-    `judged` are the policy's checks, `known` is the known noise of the deployments.
-    """
+    """Count a plan, forecast the power of the `judged` checks, and compare it with the client profile of a machine."""
     demands, arms = stage_demands(plan), len(measured_arms(suite))
     stages = [*plan.warmup, *(stage for block in plan.blocks for stage in block.stages)]
     foretold = forecast_power(suite, plan, judged, known)
@@ -320,10 +296,7 @@ class LongestRequest:
 
 def longest_request(load: Load, plan: Plan) -> LongestRequest | None:
     """Return the longest request of all blocks by words; None if none generates or embeds text."""
-    return max(_lengths(load, plan), key=lambda one: one.tokens, default=None)
-
-
-def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
+    longest: LongestRequest | None = None
     letters = {traffic.name: traffic.workload.text == "letters" for traffic in load.classes()}
     for block in plan.blocks:
         for stage in block.stages:
@@ -335,5 +308,8 @@ def _lengths(load: Load, plan: Plan) -> Iterator[LongestRequest]:
                     prompt = text_tokens(request.ask.content, letters=letters.get(level, False))
                     if load.salt and request.ask.recorded:  # in a conversation, each turn is marked
                         prompt += MARK_PIECES * (1 if request.turn is None else request.turn.turn + 1)
-                    yield LongestRequest(level, request.index, prompt + answered, request.ask.output_tokens or 0)
-                    answered += request.ask.output_tokens or 0
+                    one = LongestRequest(level, request.index, prompt + answered, request.ask.output_tokens or 0)
+                    if longest is None or one.tokens > longest.tokens:
+                        longest = one
+                    answered += one.output_tokens
+    return longest

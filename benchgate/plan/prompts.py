@@ -61,7 +61,9 @@ class SyntheticTexts:
         group = int(generator.integers(self.prefix.groups))
         shared = min(shared_tokens(self.prefix, tokens), tokens - 1)
         own = random_text(self.vocabulary, tokens - shared, generator)
-        return self._joined([self._beginning(group, shared), own] if shared else [own])
+        if shared and (group, shared) not in self._shared:
+            self._shared[group, shared] = stable_text(self.vocabulary, shared, [self.seed, _SHARED, group])
+        return self._joined([self._shared[group, shared], own] if shared else [own])
 
     def own(self, tokens: int, generator: np.random.Generator) -> str:
         """Return a text that shares nothing."""
@@ -85,11 +87,6 @@ class SyntheticTexts:
         if left > 0:
             parts.append(random_text(self.vocabulary, left, generator))
         return self._joined(parts)
-
-    def _beginning(self, group: int, tokens: int) -> str:
-        if (group, tokens) not in self._shared:
-            self._shared[group, tokens] = stable_text(self.vocabulary, tokens, [self.seed, _SHARED, group])
-        return self._shared[group, tokens]
 
     def _joined(self, parts: list[str]) -> str:
         return self.vocabulary.between.join(parts)
@@ -163,7 +160,16 @@ class RequestBuilder:
         files = workload.images.files if workload.images is not None else ()
         answer = workload.answer_schema
         schema = material.schemas[answer] if isinstance(answer, str) else answer
-        return cls(workload, [material.images[name] for name in files], _fields(workload, material, schema), schema)
+        fields: dict[str, object] = {}
+        if workload.tools is not None:
+            tools = material.tools[workload.tools] if isinstance(workload.tools, str) else workload.tools
+            fields["tools"] = list(tools)
+        if schema is not None and workload.constrained:
+            described = {"name": "answer", "schema": dict(schema), "strict": True}
+            fields["response_format"] = {"type": "json_schema", "json_schema": described}
+        if workload.priority is not None:
+            fields["priority"] = workload.priority
+        return cls(workload, [material.images[name] for name in files], {**fields, **workload.body}, schema)
 
     def made_up(
         self, texts: SyntheticTexts, prompt: str, output_tokens: int | None, generator: np.random.Generator
@@ -235,10 +241,7 @@ class RequestBuilder:
 
 
 def text_tokens(content: object, *, letters: bool = False) -> int:
-    """Estimate the tokens of the texts in a request's content: its words, or its letters for byte-level models.
-
-    Roles, types, images and slots for answers are not counted.
-    """
+    """Estimate the tokens of a request's texts: its words, or its letters for byte-level models."""
     if isinstance(content, str):
         return len(content) if letters else len(content.split())
     if isinstance(content, Mapping):
@@ -246,19 +249,6 @@ def text_tokens(content: object, *, letters: bool = False) -> int:
     if isinstance(content, list | tuple):
         return sum(text_tokens(value, letters=letters) for value in content)
     return 0
-
-
-def _fields(workload: Workload, material: Material, schema: Mapping[str, object] | None) -> dict[str, object]:
-    fields: dict[str, object] = {}
-    if workload.tools is not None:
-        tools = material.tools[workload.tools] if isinstance(workload.tools, str) else workload.tools
-        fields["tools"] = list(tools)
-    if schema is not None and workload.constrained:
-        answer = {"name": "answer", "schema": dict(schema), "strict": True}
-        fields["response_format"] = {"type": "json_schema", "json_schema": answer}
-    if workload.priority is not None:
-        fields["priority"] = workload.priority
-    return {**fields, **workload.body}
 
 
 def draw_length(length: int | Lengths, generator: np.random.Generator) -> int:
@@ -294,10 +284,7 @@ def draw_pause_s(pause: float | Pauses, generator: np.random.Generator) -> float
 def draw_lengths(
     workload: Workload, material: Material, generator: np.random.Generator
 ) -> Iterator[tuple[int, int | None]]:
-    """Yield input and output tokens of successive requests without end; output None if no text is generated.
-
-    Lengths of one file are drawn as a row; of two files, independently.
-    """
+    """Yield input and output tokens of requests without end, those of one file as a row; output None without text."""
     while True:
         rows: dict[str, ObservedLengths] = {}
         for name in workload.files:
@@ -374,12 +361,6 @@ def spare_rows(
     here = {order[(first + step) % len(rows)] for step in range(each)}
     others = (order[(first - 1 - step) % len(rows)] for step in range(len(rows)))
     return [rows[at] for at in others if at not in here] or list(rows)
-
-
-def unsent_rows(rows: Sequence[RecordedRequest], sent: Sequence[RecordedRequest]) -> Sequence[RecordedRequest]:
-    """Return the rows of a file that are not sent, by line; all of them if all are sent."""
-    lines = {row.line for row in sent}
-    return [row for row in rows if row.line not in lines] or rows
 
 
 def _classes_sharing_prompts(load: Load, traffic: TrafficClass) -> tuple[list[TrafficClass], int]:

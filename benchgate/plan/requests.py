@@ -40,18 +40,15 @@ _SEEDS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """Material of the requests of a class of traffic in one block, or in a warm-up round (`block` is -1 or below).
-
-    `rows` are the trace rows, and `recorded` the recorded prompts, sent this time; None without any.
-    """
+    """Material of the requests of a class of traffic in one block, or in a warm-up round (`block` below 0)."""
 
     traffic: TrafficClass
     material: Material
     seed: int
     block: int
     generator: np.random.Generator
-    rows: Sequence[TracedRequest] | None = None
-    recorded: Sequence[RecordedRequest] | None = None
+    rows: Sequence[TracedRequest] | None = None  # of a trace, sent this time
+    recorded: Sequence[RecordedRequest] | None = None  # prompts sent this time
 
 
 def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass:
@@ -125,12 +122,23 @@ def _conversations(
     group: RequestGroup, turns: Sequence[int], offsets: Iterable[int | None]
 ) -> tuple[PlannedRequest, ...]:
     requests: list[PlannedRequest] = []
-    session = group.traffic.workload.session
+    workload, generator = group.traffic.workload, group.generator
+    builder, session = RequestBuilder.of(workload, group.material), workload.session
     for number, (length, offset) in enumerate(zip(turns, offsets, strict=True)):
-        for turn, ask in enumerate(_conversation(group, number, length)):
-            seed, think_s = int(group.generator.integers(_SEEDS)), 0.0
+        lengths = draw_lengths(workload, group.material, generator)
+        texts, messages = SyntheticTexts.of(workload, group.material, group.seed, group.block), list[str]()
+        for turn in range(length):
+            input_tokens, output_tokens = next(lengths)
+            if group.recorded is not None:
+                row = group.recorded[number]
+                ask = builder.recorded(row, messages_until(row, turn), output_tokens)
+            else:
+                own = texts.own(input_tokens, generator) if messages else texts.prompt(input_tokens, generator)
+                messages.append(own)
+                ask = builder.turn(messages, output_tokens, generator)
+            seed, think_s = int(generator.integers(_SEEDS)), 0.0
             if session is not None and session.think is not None and turn > 0:
-                think_s = draw_pause_s(session.think, group.generator)
+                think_s = draw_pause_s(session.think, generator)
             place = Turn(number, turn, turn == length - 1, think_s, carries=turn > 0)
             requests.append(PlannedRequest(len(requests), offset if turn == 0 else None, ask, seed, place))
     return tuple(requests)
@@ -152,22 +160,6 @@ def _turn_counts(group: RequestGroup) -> Iterator[int]:
     for number in itertools.count():
         length = draw_length(session.turns, group.generator)
         yield length if group.recorded is None else min(length, len(user_turns(group.recorded[number])))
-
-
-def _conversation(group: RequestGroup, number: int, turns: int) -> Iterator[ModelRequest]:
-    workload, generator = group.traffic.workload, group.generator
-    builder = RequestBuilder.of(workload, group.material)
-    lengths = draw_lengths(workload, group.material, generator)
-    if group.recorded is not None:
-        row = group.recorded[number]
-        for turn in range(turns):
-            yield builder.recorded(row, messages_until(row, turn), next(lengths)[1])
-        return
-    texts, messages = SyntheticTexts.of(workload, group.material, group.seed, group.block), list[str]()
-    for _ in range(turns):
-        input_tokens, output_tokens = next(lengths)
-        messages.append(texts.own(input_tokens, generator) if messages else texts.prompt(input_tokens, generator))
-        yield builder.turn(messages, output_tokens, generator)
 
 
 def user_turns(row: RecordedRequest) -> list[int]:
@@ -208,15 +200,12 @@ _LEAST_TAIL = 5.0  # service times for which an open loop at least continues aft
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Source of the ramp requests of one class in one block. `service_times` is the length of an open loop's lead.
-
-    `spare` are recorded prompts that the ramp may send; None for synthetic prompts.
-    """
+    """Source of the ramp requests of one class in one block."""
 
     group: RequestGroup
     seeds: tuple[int, ...]
-    service_times: float
-    spare: Sequence[RecordedRequest] | None = None
+    service_times: float  # length of an open loop's lead
+    spare: Sequence[RecordedRequest] | None = None  # recorded prompts that it may send; None: synthetic
 
     @classmethod
     def of(cls, group: RequestGroup, seeds: Sequence[int], spare: Sequence[RecordedRequest] | None) -> Ramp | None:

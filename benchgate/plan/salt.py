@@ -77,10 +77,7 @@ _with_content = _replacing(ModelRequest, "content")
 
 
 class Salter:
-    """Rewriter of requests with synthetic texts of one vocabulary.
-
-    With `noise`, it also changes their `noise_png` images; images from files stay.
-    """
+    """Rewriter of requests with synthetic texts of one vocabulary; with `noise`, of their `noise_png` images too."""
 
     def __init__(self, salt: int, vocabulary: Vocabulary, *, noise: bool = False) -> None:
         self._salt = salt

@@ -31,8 +31,8 @@ from benchgate.plan.items import (
     task_to_json,
     text_sha256,
 )
-from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedRequest, PlannedStage
-from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows, unsent_rows
+from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedStage
+from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round_of
@@ -61,10 +61,7 @@ class Plan:
 
     @cached_property
     def canonical(self) -> bytes:
-        """Return the plan's canonical JSON, as stored.
-
-        Shadow prompts and fixed texts may be private, so they appear by id and digest.
-        """
+        """Return the plan's canonical JSON, as stored: prompts and texts that may be private by id and digest."""
         spelled: dict[str, object] = {
             "seed": self.seed,
             "warmup": [stage_to_json(stage) for stage in self.warmup],
@@ -204,7 +201,8 @@ def planned_stage(
     if traffic.workload.prompts is not None:
         recorded = material.prompts[traffic.workload.prompts]
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
-        spare = unsent_rows(recorded, rows)
+        sent = {row.line for row in rows}
+        spare = [row for row in recorded if row.line not in sent] or recorded
     group = RequestGroup(traffic, material, seed, 0, generator, recorded=rows)
     return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
@@ -242,28 +240,21 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
 
 def stage_to_json(stage: PlannedStage) -> dict[str, object]:
     """Serialise a stage as plain JSON values; a single class without a name appears as the stage itself."""
-    classes = [_class(group) for group in stage.classes]
+    classes: list[dict[str, object]] = []
+    for group in stage.classes:
+        requests = []
+        for request in group.requests:
+            spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
+            for name in ("turn", "leave"):
+                if (part := getattr(request, name)) is not None:
+                    spelled[name] = asdict(part)
+            requests.append({**spelled, **_ask(request.ask)})
+        named: dict[str, object] = {"name": group.name, "concurrency": group.concurrency, "rate_rps": group.rate_rps}
+        named["requests"] = requests
+        classes.append({**named, "background": True} if group.background else named)
     if len(stage.classes) == 1 and not stage.classes[0].name:
         return {**classes[0], "name": stage.name}
     return {"name": stage.name, "classes": classes}
-
-
-def _class(group: PlannedClass) -> dict[str, object]:
-    spelled: dict[str, object] = {
-        "name": group.name,
-        "concurrency": group.concurrency,
-        "rate_rps": group.rate_rps,
-        "requests": [_request(request) for request in group.requests],
-    }
-    return {**spelled, "background": True} if group.background else spelled
-
-
-def _request(request: PlannedRequest) -> dict[str, object]:
-    spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
-    for name in ("turn", "leave"):
-        if (part := getattr(request, name)) is not None:
-            spelled[name] = asdict(part)
-    return {**spelled, **_ask(request.ask)}
 
 
 def _ask(ask: ModelRequest) -> dict[str, object]:

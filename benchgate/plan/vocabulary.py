@@ -7,7 +7,6 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 
@@ -41,11 +40,6 @@ VOCABULARIES: Mapping[str, Vocabulary] = MappingProxyType(
 )
 """Vocabularies by kind of text, for unknown tokenizers."""
 _CHUNK_TOKENS = 512
-
-
-def prompt_text(kind: Literal["words", "letters"], tokens: int, generator: np.random.Generator) -> str:
-    """Return a random text of about `tokens` tokens: words, or letters for byte-level models."""
-    return random_text(VOCABULARIES[kind], tokens, generator)
 
 
 def random_text(vocabulary: Vocabulary, tokens: int, generator: np.random.Generator) -> str:

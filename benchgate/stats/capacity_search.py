@@ -41,34 +41,25 @@ _NS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Requests in flight in the measured window of an open loop.
+    """Requests in flight in the measured window of an open loop."""
 
-    `before` and `after` are the counts at its ends, `middle` and `last` the means over its middle and last third.
-    `residence_s` is the mean time in flight of the requests due in the last third.
-    """
-
-    before: int
-    after: int
-    middle: float
-    last: float
-    residence_s: float
+    before: int  # at the start of the window
+    after: int  # at its end
+    middle: float  # mean over its middle third
+    last: float  # mean over its last third
+    residence_s: float  # mean time in flight of the requests due in the last third
 
 
 @dataclass(frozen=True, slots=True)
 class LookCounts:
-    """Counts of one look in its measured window, by the time that requests were due.
+    """Counts of one look in its measured window, by the time that requests were due."""
 
-    `good` and `scheduled` are counts of consecutive stretches. `cut` requests, cut off by the window's end or an
-    interruption, count as scheduled and not good. `used` is each stretch's mean of `slo_usage`, and `used_squares` the
-    sum of squares over all. `backlog` is None for a closed loop, where it cannot grow.
-    """
-
-    good: tuple[int, ...]
+    good: tuple[int, ...]  # of consecutive stretches, like `scheduled`
     scheduled: tuple[int, ...]
-    cut: int
-    used: tuple[float, ...]
-    used_squares: float
-    backlog: Backlog | None
+    cut: int  # by the window's end or an interruption: scheduled and not good
+    used: tuple[float, ...]  # mean of `slo_usage` in each stretch
+    used_squares: float  # sum over all requests
+    backlog: Backlog | None  # None for a closed loop, where it cannot grow
     window_s: float = 0.0
     stage_s: float = 0.0  # the window with the time before and after it
 
@@ -200,23 +191,17 @@ class LevelStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Result of all looks at one level; `limits` are those of the share of good requests at the look's own alpha.
-
-    `unstable`: the backlog is shown to grow. `unsteady`: the level would pass, but the look is too short to exclude a
-    growing backlog, or the backlog seems to grow. `needs` estimates the additional requests that would resolve an
-    UNRESOLVED level at its present share; None when no number would. `p_value` is that of "it is the other way round"
-    over all looks, at most the alpha spent; None unless the level is resolved.
-    """
+    """Result of all looks at one level."""
 
     standing: LevelStatus
     good: int
     scheduled: int
     cut: int
-    limits: Limits | None
-    unstable: bool
-    unsteady: bool
-    needs: int | None
-    p_value: float | None
+    limits: Limits | None  # of the share of good requests, at the look's own alpha
+    unstable: bool  # the backlog is shown to grow
+    unsteady: bool  # it would pass, but a growing backlog cannot be excluded, or seems so
+    needs: int | None  # further requests that would resolve an UNRESOLVED level at its share
+    p_value: float | None  # of "it is the other way round" over all looks; None unless resolved
     window_s: float
     stage_s: float
 
@@ -381,22 +366,16 @@ _DIGITS = 4  # of a level between two others, for readable names
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """Range, target and precision of a capacity search.
-
-    Levels are rates in requests per second, or concurrencies (integers). The bracket's upper end is at most
-    `resolution_ratio` above its lower one. `probe_requests` is the most that one level may take, `budget_requests` the
-    most that the whole search may take (None: no other limit than that of its probes). `alpha` is the probability that
-    the bracket does not hold the capacity. Raises ValueError when a value is out of range.
-    """
+    """Range, target and precision of a capacity search. Raises ValueError when a value is out of range."""
 
     over: Literal["rate", "concurrency"]
-    lowest: float
+    lowest: float  # requests per second, or a whole number of requests in flight
     highest: float
     target_ratio: float
-    resolution_ratio: float
-    probe_requests: int
-    budget_requests: int | None = None
-    alpha: float = 0.05
+    resolution_ratio: float  # most that the bracket's upper end is above its lower one
+    probe_requests: int  # most that one level may take
+    budget_requests: int | None = None  # most of the whole search; None: those of its probes
+    alpha: float = 0.05  # probability that the bracket does not hold the capacity
 
     def __post_init__(self) -> None:
         if not 0 < self.lowest <= self.highest < math.inf:
@@ -475,23 +454,17 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Result of a search; `stop` is None while it continues.
+    """Result of a search."""
 
-    The capacity lies between `lower`, the highest level shown to meet the target, and `upper`, the lowest shown to miss
-    it; each None if there is no such level. `estimate` is where the monotone fit over all probes crosses the target,
-    None if it does not or crosses outside of the bracket. `cliff` is a step from more than 95% to less than 50% between
-    adjacent levels. `needs` is the least number of further requests that would resolve an unresolved probe.
-    """
-
-    stop: StopReason | None
-    lower: float | None
-    upper: float | None
-    estimate: float | None
+    stop: StopReason | None  # None while it continues
+    lower: float | None  # highest level shown to meet the target
+    upper: float | None  # lowest level shown to miss it
+    estimate: float | None  # where the monotone fit crosses the target, inside the bracket
     fit: IsotonicFit | None
-    cliff: tuple[float, float] | None
+    cliff: tuple[float, float] | None  # step from above 95% to below 50% between adjacent levels
     probes: tuple[Probe, ...]
     sent: int
-    needs: int | None
+    needs: int | None  # least further requests that would resolve an unresolved probe
 
 
 def next_look(settings: SearchSettings, looks: Sequence[FinishedLook]) -> PlannedLook | StopReason:
@@ -578,13 +551,7 @@ def _next_level(settings: SearchSettings, probes: Sequence[Probe]) -> float | St
         return StopReason.UNMET_AT_MINIMUM
     if lower is not None and upper is not None and _is_narrow(settings, lower, upper):
         return StopReason.CONVERGED
-    return _between(settings, probes, lower, upper)
-
-
-def _between(
-    settings: SearchSettings, probes: Sequence[Probe], lower: float | None, upper: float | None
-) -> float | StopReason:
-    """Return the geometric middle of the bracket, or of the wider gap between its ends and the unresolved levels."""
+    # The geometric middle of the bracket, or of the wider gap between its ends and the unresolved levels.
     unresolved = sorted(
         probe.level
         for probe in probes
@@ -628,10 +595,7 @@ class IsotonicFit:
     shares: tuple[float, ...]
 
     def crossing(self, target: float) -> float | None:
-        """Return the level where the fit falls through the target, interpolated over ln(level).
-
-        Return None where the fit stays on one side: it is not extrapolated.
-        """
+        """Return the level where the fit falls through the target, interpolated over ln(level); None without one."""
         above = [at for at, share in enumerate(self.shares) if share >= target]
         if not above or above[-1] == len(self.levels) - 1:
             return None

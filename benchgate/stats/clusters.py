@@ -77,10 +77,7 @@ class PooledMean:
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:
-    """Return each cluster's sum, in the order of cluster names; without `clusters` return the items themselves.
-
-    Raises ValueError unless there is one cluster name per item.
-    """
+    """Return each cluster's sum, by name; without `clusters` the items. Raises ValueError for unequal lengths."""
     if clusters is None:
         return values
     if len(clusters) != len(values):
@@ -116,11 +113,7 @@ def cluster_mean(
 
 
 def pool_means(means: Sequence[ClusterMean], trace: Trace | None = None) -> PooledMean:
-    """Average the means of independent tasks with equal weight.
-
-    Degrees of freedom by Satterthwaite (Biometrics Bulletin 2, 1946); of one task, clusters - 1. Raises ValueError when
-    empty.
-    """
+    """Average the means of independent tasks with equal weight; degrees of freedom by Satterthwaite (1946)."""
     if not means:
         raise ValueError("there is no mean to pool")
     weight = 1 / len(means)
@@ -139,13 +132,10 @@ def pool_means(means: Sequence[ClusterMean], trace: Trace | None = None) -> Pool
 
 @dataclass(frozen=True, slots=True)
 class ClusterLosses:
-    """Independent units of a task, items or clusters, scaled so that their mean is the mean over items.
-
-    `loss` is the loss of each unit, `most` the largest loss possible: all that the baseline had there.
-    """
+    """Independent units of a task, items or clusters, scaled so that their mean is the mean over items."""
 
     loss: FloatArray
-    most: FloatArray
+    most: FloatArray  # the largest loss possible: all that the baseline had there
 
 
 def skewness_adjusted_upper_limit(values: FloatArray, clusters: Sequence[str], alpha: float) -> float | None:

@@ -116,10 +116,7 @@ def t_ppf(p: float, freedom: float) -> float:
 def bisect(
     holds: Callable[[float], bool], low: float, high: float, *, halvings: int = 60, geometric: bool = False
 ) -> float:
-    """Return the smallest number from `low` to `high` where a condition holds that holds at every larger one.
-
-    The condition must hold at `high`. `geometric` halves the interval on the log scale.
-    """
+    """Return the smallest number from `low` to `high` where a condition holds that holds at every larger one."""
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -168,10 +165,7 @@ def sample_size_for_width(n: int, width: float, room: float, alpha: float) -> in
 
 
 def pooled_deviation(first: FloatArray, second: FloatArray) -> float | None:
-    """Return the pooled standard deviation of two groups of equal size: √((var(a) + var(b)) / 2).
-
-    Return None below two values, for groups of different sizes, or when a value is not finite.
-    """
+    """Return √((var(a) + var(b)) / 2) of two groups of equal size, two or more finite values each; else None."""
     if len(first) != len(second) or len(first) < 2:
         return None
     if not (np.isfinite(first).all() and np.isfinite(second).all()):

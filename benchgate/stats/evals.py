@@ -84,7 +84,11 @@ def accuracy_regression(
     (tests/core/test_stats_item_harm.py). Raises ValueError without items.
     """
     check_alpha(alpha)
-    counts = [_counts(one) for one in tasks]
+    counts = []
+    for one in tasks:
+        right, still_right = one.baseline == 1, one.candidate == 1
+        lost, gained = int(np.sum(right & ~still_right)), int(np.sum(still_right & ~right))
+        counts.append(PairedCounts(lost, gained, len(right)))
     if len({one.n for one in counts}) == 1:
         b, c, n = (sum(getattr(one, name) for one in counts) for name in ("b", "c", "n"))
         estimate, limits = (b - c) / n, tango_limits(b, c, n, alpha, trace)
@@ -141,11 +145,6 @@ def score_regression(
             trace.made("p-value of signs", "P(X >= items lost), X ~ Bin(items that differ, 1/2)", p_sign)
         found = found.weakened(Limits(-gain, found.limits.upper), p_sign, found.method, trace)
     return found
-
-
-def _counts(one: ScorePairs) -> PairedCounts:
-    baseline, candidate = one.baseline == 1, one.candidate == 1
-    return PairedCounts(int(np.sum(baseline & ~candidate)), int(np.sum(candidate & ~baseline)), len(baseline))
 
 
 def _over_clusters(

@@ -22,16 +22,12 @@ _STRAIGHT = 1e-6  # mean squared error of a straight line in ln(throughput) that
 
 @dataclass(frozen=True, slots=True)
 class Knee:
-    """Knee at one of the measured levels, with the slopes of ln(throughput) over ln(level) on both sides.
-
-    Slope 1: throughput doubles with the level; slope 0: it stays constant. `gain` is the share of a straight line's
-    squared error that the bend removes.
-    """
+    """Knee at one of the measured levels, with the slopes of ln(throughput) over ln(level) on both sides."""
 
     level: float
-    slope_before: float
+    slope_before: float  # 1: throughput doubles with the level; 0: it stays constant
     slope_after: float
-    gain: float
+    gain: float  # share of a straight line's squared error that the bend removes
 
 
 @dataclass(frozen=True, slots=True)

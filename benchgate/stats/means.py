@@ -25,16 +25,13 @@ _SAMPLED_SUBSETS = 65_535
 
 @dataclass(frozen=True, slots=True)
 class MeanTest:
-    """Test of a mean difference: estimate, one-sided limits, p-value of "the mean is at most the margin".
-
-    `n` is the number of differences, of two independent groups the size of the smaller one.
-    """
+    """Test of a mean difference: estimate, one-sided limits, p-value of "the mean is at most the margin"."""
 
     mean: float
     sd: float
     limits: Limits
     p_value: float
-    n: int
+    n: int  # differences; of two independent groups the size of the smaller one
 
 
 def paired_t(

@@ -72,16 +72,13 @@ def _powers(*parts: tuple[float, EstimateWithLimits]) -> EstimateWithLimits | No
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations.
-
-    `source` says where it was measured (`this run`).
-    """
+    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations."""
 
     regression: float
     limits: Limits
     alpha: float
     n: int
-    source: str = "a link"
+    source: str = "a link"  # where it was measured: `this run`
 
     @property
     def errors(self) -> tuple[float, float]:

@@ -146,11 +146,7 @@ def zero_miss_sample_size(share: float, alpha: float = 0.05) -> int:
 
 
 def max_misses_within(requests: Sequence[int], allowed: float, alpha: float = 0.05) -> int | None:
-    """Return the largest number of misses whose upper limit is at most `allowed`, spread evenly over the blocks.
-
-    Even spread is the best case. Return None when even no miss is too many. Raises ValueError for blocks without
-    limits.
-    """
+    """Return the largest number of even misses whose upper limit is at most `allowed`; None when even 0 is too many."""
 
     def exceeds(misses: int) -> bool:
         return _limits_of_even_misses(requests, misses, alpha).upper > allowed
@@ -251,10 +247,7 @@ def effective_items(n: int, clusters: int, alike: float) -> int:
 
 
 def _over_differing(n: int, differ: float, loss: float, shown: Callable[[int, int], bool]) -> float:
-    """Return the probability of `shown(losses, gains)`, which holds up to some number of losses.
-
-    Each of `n` items differs with probability `differ`, and is then a loss with probability `loss`.
-    """
+    """Return the probability of `shown(losses, gains)` when items differ with `differ`, as losses with `loss`."""
     spread = _TAILS * math.sqrt(n * differ * (1 - differ)) + 1
     numbers = np.arange(max(0, math.floor(n * differ - spread)), min(n, math.ceil(n * differ + spread)) + 1)
     total = 0.0
@@ -280,30 +273,22 @@ class LookSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedLooks:
-    """Mean and deviation of standard normal differences at each look; rows are simulated gates, columns looks.
+    """Mean and deviation of standard normal differences at each look; rows are simulated gates, columns looks."""
 
-    `counts` are the numbers of differences at each look; below two there are no limits.
-    """
-
-    counts: tuple[int, ...]
+    counts: tuple[int, ...]  # differences at each look; below two there are no limits
     means: FloatArray
     deviations: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
-    """Decision rule of one check on its mean regression.
-
-    `breach` tests against the margin and not against 0. `least_sd` is the least deviation that limits are computed
-    with, whatever the spread of the blocks. `lump` divided by the number of blocks is added to their half-width,
-    because counts are whole numbers. `two_sided` counts a gain beyond the margin as a difference too.
-    """
+    """Decision rule of one check on its mean regression."""
 
     margin: float
-    breach: bool = False
-    least_sd: float = 0.0
-    lump: float = 0.0
-    two_sided: bool = False
+    breach: bool = False  # tests against the margin and not against 0
+    least_sd: float = 0.0  # least deviation that limits are computed with
+    lump: float = 0.0  # over the number of blocks, added to half-widths: counts are whole numbers
+    two_sided: bool = False  # a gain beyond the margin is a difference too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -374,10 +359,7 @@ def decide_looks(
 
 
 def stopping_rates(checks: Sequence[LookDecisions], looks: LookSchedule) -> StoppingRates:
-    """End each gate at the first look that promotes all checks or blocks one.
-
-    Raises ValueError without a check.
-    """
+    """End each gate at the first look that promotes all checks or blocks one. Raises ValueError without a check."""
     if not checks:
         raise ValueError("gates without a check; expected at least one")
     promoted = np.logical_and.reduce([one.promoted for one in checks])

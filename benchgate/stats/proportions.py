@@ -70,10 +70,7 @@ def wilson(k: int, n: int, alpha: float) -> Limits:
 def newcombe_difference(
     k_candidate: int, n_candidate: int, k_baseline: int, n_baseline: int, alpha: float, trace: Trace | None = None
 ) -> Limits:
-    """Return limits of share(candidate) - share(baseline), independent samples (Newcombe 1998 part II, method 10).
-
-    Above 0 is a regression when the hits are failures.
-    """
+    """Return limits of share(candidate) - share(baseline), independent samples (Newcombe 1998 part II, method 10)."""
     candidate, baseline = wilson(k_candidate, n_candidate, alpha), wilson(k_baseline, n_baseline, alpha)
     return difference_limits(k_candidate / n_candidate, candidate, k_baseline / n_baseline, baseline, trace)
 

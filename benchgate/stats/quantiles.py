@@ -75,15 +75,12 @@ def _check_q(q: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ecdf:
-    """Empirical distribution: `shares[i]` of all `n` observations are at most `values[i]`; both ascend.
-
-    `never` observations are infinite, so the last share is below 1 if there is one. If all are, there are no values.
-    """
+    """Empirical distribution: `shares[i]` of all `n` observations are at most `values[i]`; both ascend."""
 
     values: tuple[float, ...]
     shares: tuple[float, ...]
     n: int
-    never: int
+    never: int  # infinite observations, which no share includes
 
     @property
     def arrived(self) -> float:

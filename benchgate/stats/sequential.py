@@ -61,10 +61,7 @@ def obrien_fleming(fractions: Sequence[float], alpha: float) -> tuple[float, ...
 
 
 def look_alphas(fractions: Sequence[float], alpha: float) -> tuple[float, ...]:
-    """Return the error probability P(Z > z) of each look, at which its limits and tests are computed.
-
-    A t statistic takes the t quantile with this tail. Raises ValueError as `obrien_fleming`.
-    """
+    """Return the error probability P(Z > z) of each look, at which its limits and tests are computed."""
     return tuple(norm_sf(z) for z in obrien_fleming(fractions, alpha))
 
 

@@ -37,10 +37,7 @@ class ChangePoint:
 
 
 def level_changes(series: Sequence[float], seed: int, alpha: float, among: int) -> tuple[ChangePoint, ...]:
-    """Return every change of a series, oldest first, at `alpha` shared by the `among` series examined together.
-
-    The same seed gives the same changes.
-    """
+    """Return every change of a series, oldest first, at `alpha` shared by the `among` series examined together."""
     each = alpha / among
     generator = np.random.default_rng([seed, len(series)])
     values = np.array(series, dtype=np.float64)

@@ -69,11 +69,7 @@ def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
 
 
 def parse_json(text: str) -> object:
-    """Parse a JSON value that can be sent on.
-
-    Raises JSONDecodeError for invalid JSON, and ValueError for a key written twice, a number that is not finite, and
-    half of a surrogate pair.
-    """
+    """Parse a JSON value that can be sent on. Raises JSONDecodeError, or ValueError for what cannot be sent."""
     try:
         value: object = json.loads(
             text, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys
@@ -212,10 +208,7 @@ def _check_references(schema: Mapping[str, object]) -> None:
 
 @lru_cache(maxsize=64)
 def validator_of(schema: str) -> Validator:
-    """Return the validator of a schema in JSON, by the draft it names, else the latest.
-
-    It looks nothing up outside the schema. Raises ValueError if it is no schema.
-    """
+    """Return the validator of a schema in JSON, by its draft or the latest. Raises ValueError if it is no schema."""
     from referencing import Registry
 
     found = json.loads(schema)

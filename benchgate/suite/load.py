@@ -43,7 +43,7 @@ from benchgate.suite.types import (
     text,
     word,
 )
-from benchgate.suite.workload import Lengths, Workload
+from benchgate.suite.workload import Workload
 from benchgate.units import show_found
 
 if TYPE_CHECKING:
@@ -370,10 +370,7 @@ class Load(Section):
         return tuple(self.class_of(stage, name, slo) for stage in self.sweep for name in stage.class_names)
 
     def class_of(self, stage: Stage, class_name: str | None = None, slo: SloSpec | None = None) -> TrafficClass:
-        """Return one class of traffic of a stage, or the whole of a stage without classes.
-
-        A workload that does not exist, a fault that the rules report, is the default workload.
-        """
+        """Return one class of traffic of a stage, or the whole of a stage without classes."""
         spec = stage.classes[class_name] if stage.classes is not None and class_name is not None else None
         workload = self.workloads.get((spec or stage).workload or "", self.workload)
         if spec is None:
@@ -407,16 +404,15 @@ def first_round_of(warmup: int | Literal["auto"], traffic: TrafficClass) -> int:
     """Return how many requests the first warm-up round of a class of traffic sends."""
     if warmup != "auto":
         return warmup
-    session = traffic.workload.session
-    return first_round(traffic.schedule.concurrency, 1.0 if session is None else _mean(session.turns))
-
-
-def _mean(length: int | Lengths) -> float:
-    if isinstance(length, int):
-        return length
-    if length.uniform is not None:
-        return sum(length.uniform) / 2
-    if length.normal is not None:
-        return length.normal.mean_tokens
-    assert length.lognormal is not None, "turns come from no file"
-    return min(length.lognormal.median_tokens * math.exp(length.lognormal.sigma**2 / 2), length.lognormal.most_tokens)
+    turns = 1 if traffic.workload.session is None else traffic.workload.session.turns
+    if isinstance(turns, int):
+        mean: float = turns
+    elif turns.uniform is not None:
+        mean = sum(turns.uniform) / 2
+    elif turns.normal is not None:
+        mean = turns.normal.mean_tokens
+    else:
+        law = turns.lognormal
+        assert law is not None, "turns come from no file"
+        mean = min(law.median_tokens * math.exp(law.sigma**2 / 2), law.most_tokens)
+    return first_round(traffic.schedule.concurrency, mean)

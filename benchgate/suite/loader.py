@@ -91,21 +91,16 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
     if isinstance(value, dict | list):
         for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _stray_references(inner, (*path, part))
-    elif isinstance(value, str) and "${" in value and not _is_resolved(path):
+    elif isinstance(value, str) and "${" in value:
+        for keys in (reference.split(".") for reference in _REFERENCES):
+            if len(path) == len(keys) and all(key in ("*", part) for part, key in zip(path, keys, strict=True)):
+                return
         where = f"a deployment's {_DEPLOYMENT_KEYS}"
         if path[:1] == ("shadow",):
             where += ", and in `api_key`, `url` and `headers` of `judge` and `similarity`"
         if path[:1] == ("error_budget",):
             where += ", and in `api_key`, `url` and `headers` of `spent.prometheus`"
         yield Fault(path, f"a reference is resolved only in {where}; write the value itself")
-
-
-def _is_resolved(path: Path) -> bool:
-    patterns = (keys.split(".") for keys in _REFERENCES)
-    return any(
-        len(path) == len(keys) and all(key in ("*", part) for part, key in zip(path, keys, strict=True))
-        for keys in patterns
-    )
 
 
 Line = dict[str, Any]  # a check as a suite writes it

@@ -75,10 +75,7 @@ def slot_at(path: Path, root: Slot | None = None) -> Slot | None:
 
 
 def sections(root: Slot = ROOT) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield every section of the language with its place, like `("load.sweep[]", Stage)`; the root's place is empty.
-
-    A section with several places comes once, with the first of them.
-    """
+    """Yield every section once, with its first place, like `("load.sweep[]", Stage)`; the root's place is empty."""
     met: set[type[BaseModel]] = set()
     waiting = [("", root)]
     while waiting:

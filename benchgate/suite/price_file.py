@@ -92,7 +92,15 @@ class Prices:
         """Return the problem that a deployment has no price on a day, at the line of the nearest one."""
         own, lack = self._own(deployment, accelerator), f'"{deployment}" has no price on {day}'
         if not own:
-            return self.document.problem(Fault(("prices",), f"{lack}; {self._unknown(deployment, accelerator)}"))
+            names = [one.deployment for one in self.listed if one.deployment is not None]
+            kinds = [one.accelerator for one in self.listed if one.accelerator is not None]
+            remedy = suggestion(deployment, names)
+            if accelerator is not None and kinds:
+                remedy = f'its accelerator "{accelerator}" has none either; {suggestion(accelerator, kinds)}'
+            elif accelerator is None and kinds and nearest(deployment, names) is None:
+                known = ", ".join(dict.fromkeys(kinds))
+                remedy = f"add one by its name, or say in the suite which `accelerator` it runs on, of {known}"
+            return self.document.problem(Fault(("prices",), f"{lack}; {remedy}"))
         number = min(own, key=lambda at: self.listed[at].days_from(day))
         near = self.listed[number]
         why = f"this one ended on {near.until}" if near.until < day else f"this one begins on {near.begins}"
@@ -106,18 +114,6 @@ class Prices:
         if by_name or accelerator is None:
             return by_name
         return [number for number, one in enumerate(self.listed) if one.accelerator == accelerator]
-
-    def _unknown(self, deployment: str, accelerator: str | None) -> str:
-        names, kinds = (
-            [name for one in self.listed if (name := getattr(one, key)) is not None]
-            for key in ("deployment", "accelerator")
-        )
-        if accelerator is not None and kinds:
-            return f'its accelerator "{accelerator}" has none either; {suggestion(accelerator, kinds)}'
-        if accelerator is None and kinds and nearest(deployment, names) is None:
-            there = ", ".join(dict.fromkeys(kinds))
-            return f"add one by its name, or say in the suite which `accelerator` it runs on, of {there}"
-        return suggestion(deployment, names)
 
 
 _SHOWN_KEYS = ("deployment", "accelerator", "from", "until", "price", "token_prices")

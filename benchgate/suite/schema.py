@@ -292,10 +292,7 @@ _COMPARISONS = ("quality", "divergence", "shadow")
 
 
 def measured_arms(suite: Suite) -> tuple[Arm, ...]:
-    """Return both arms, or the candidate alone if it is the baseline too and no check compares the two.
-
-    Measuring one deployment twice would cost twice as much and change no check.
-    """
+    """Return both arms, or the candidate alone if it is the baseline too and no check compares the two."""
     checks = suite.gate.checks
     compares = not checks or any(check.margin is not None for check in checks)
     compares = compares or any(getattr(suite, name) is not None for name in _COMPARISONS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -188,31 +188,25 @@ class Fault:
 
 def parse_fault(text: str) -> Fault:
     """Return a fault of the settings. Raises ValueError: what was found, what was expected."""
-    names, at, share_text = text.partition("@")
-    ratio = share(share_text) if at else 1.0
-    spec = FaultSpec(name=names)
+    names, has_share, share_text = text.partition("@")
+    ratio = share(share_text) if has_share else 1.0
+    fields: dict[str, Any] = {"name": names}
     for part in names.split("+"):
-        spec = replace(spec, **_fields(part))
-    return Fault(spec, ratio)
-
-
-def _fields(part: str) -> dict[str, Any]:
-    """Return the fields of FaultSpec that one name with its parameters sets."""
-    name, *texts = part.split(":")
-    kind = _BY_NAME.get(name)
-    if kind is None:
-        near = difflib.get_close_matches(name, _BY_NAME, n=1)
-        hint = f"did you mean {near[0]}?" if near else "benchgate sim --list-faults shows them all"
-        raise ValueError(f"there is no fault {name!r}; {hint}")
-    if len(texts) > len(kind.parameters):
-        raise ValueError(f"{part!r} has too many values; write it as {kind.usage}")
-    fields = dict(kind.fields)
-    for at, parameter in enumerate(kind.parameters):
-        try:
-            fields[parameter.field] = parameter.parse(texts[at] if at < len(texts) else parameter.default)
-        except ValueError as error:
-            raise ValueError(f"{error}; write it as {kind.usage}") from None
-    return fields
+        name, *texts = part.split(":")
+        kind = _BY_NAME.get(name)
+        if kind is None:
+            near = difflib.get_close_matches(name, _BY_NAME, n=1)
+            hint = f"did you mean {near[0]}?" if near else "benchgate sim --list-faults shows them all"
+            raise ValueError(f"there is no fault {name!r}; {hint}")
+        if len(texts) > len(kind.parameters):
+            raise ValueError(f"{part!r} has too many values; write it as {kind.usage}")
+        fields |= kind.fields
+        for at, parameter in enumerate(kind.parameters):
+            try:
+                fields[parameter.field] = parameter.parse(texts[at] if at < len(texts) else parameter.default)
+            except ValueError as error:
+                raise ValueError(f"{error}; write it as {kind.usage}") from None
+    return Fault(FaultSpec(**fields), ratio)
 
 
 def list_faults() -> str:

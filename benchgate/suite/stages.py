@@ -10,7 +10,6 @@ from pydantic import Field, Strict, ValidationError, ValidationInfo, field_valid
 from benchgate.model.arrivals import (
     ArrivalProcess,
     RateProfile,
-    constant_rate,
     linear_ramp,
     parse_arrival,
     rate_bursts,
@@ -88,18 +87,18 @@ def with_inherited_slos(data: Mapping[str, Any]) -> dict[str, Any]:
         SloSpec.model_validate(shared)
     except ValidationError:
         return dict(data)
-
-    def with_slo(spec: object) -> object:
-        own = spec.get("slo") if isinstance(spec, Mapping) else None
-        return {**spec, "slo": {**shared, **own}} if isinstance(spec, Mapping) and isinstance(own, Mapping) else spec
-
-    def with_slos(stage: object) -> object:
+    stages = []
+    for stage in sweep:
         classes = stage.get("classes") if isinstance(stage, Mapping) else None
         if not isinstance(stage, Mapping) or not isinstance(classes, Mapping):
-            return stage
-        return {**stage, "classes": {name: with_slo(spec) for name, spec in classes.items()}}
-
-    return {**data, "load": {**load, "sweep": [with_slos(stage) for stage in sweep]}}
+            stages.append(stage)
+            continue
+        filled = dict(classes)
+        for name, spec in classes.items():
+            if isinstance(spec, Mapping) and isinstance(spec.get("slo"), Mapping):
+                filled[name] = {**spec, "slo": {**shared, **spec["slo"]}}
+        stages.append({**stage, "classes": filled})
+    return {**data, "load": {**load, "sweep": stages}}
 
 
 MOST_REQUESTS = 1_000_000
@@ -410,7 +409,7 @@ def _rate_profile(fields: Mapping[str, Any]) -> RateProfile | None:
         return linear_ramp(rate_rps, fields["ramp_to_rps"], duration_s)
     bursts: Bursts | None = fields.get("bursts")
     if bursts is None:
-        return constant_rate(rate_rps, duration_s)
+        return linear_ramp(rate_rps, rate_rps, duration_s)
     if duration_s / bursts.every_s > MOST_BURSTS:
         return None
     return rate_bursts(rate_rps, bursts.factors, bursts.every_s, bursts.duration_s, duration_s)

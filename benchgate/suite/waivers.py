@@ -157,10 +157,7 @@ class WaiverFile:
 
 
 def parse_waivers(text: str, source: str, as_of: date) -> WaiverFile:
-    """Parse the waivers of a text, judged on a day. `source` is the name of the text in messages.
-
-    Raises SuiteError with every mistake in it.
-    """
+    """Parse the waivers of a file, judged on a day. Raises SuiteError with every mistake in it."""
     document = read_text(text, source, "file of waivers")
     context = {"as_of": as_of}
     faults: list[Fault] = []

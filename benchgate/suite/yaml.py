@@ -70,16 +70,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Plain data of a text, and the place of each part.
-
-    `problems` are the faults that leave the rest readable: keys written twice, merge keys, empty values.
-    """
+    """Plain data of a text, and the place of each part."""
 
     source: str
     data: dict[str, Plain]
     values: dict[Path, Place] = field(default_factory=dict)
     keys: dict[Path, Place] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)  # faults that leave the rest readable
 
     def problem(self, fault: Fault) -> Problem:
         """Return a fault with its place, or that of the nearest mapping around it."""
@@ -101,10 +98,7 @@ def show_path(path: Path) -> str:
 
 
 def read_text(text: str, source: str, what: str = "suite") -> Document:
-    """Read one YAML mapping. Raises SuiteError for text that is not one, or that a suite may not use.
-
-    `what` is what the text is to be, for messages.
-    """
+    """Read one YAML mapping, called `what` in messages. Raises SuiteError for any other text."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise SuiteError([Problem(source, None, None, "", _too_much(len(text), "characters", MAX_CHARACTERS))])

@@ -41,7 +41,7 @@ def test_a_profile_of_another_version_of_the_engine_decides_nothing() -> None:
 
 @pytest.mark.parametrize("then", [None, "0.11.0"])
 @pytest.mark.parametrize("now", [None, "0.11.0"])
-def test_an_engine_whose_version_nobody_told_is_not_known_to_be_the_same(then: str | None, now: str | None) -> None:
+def test_an_engine_whose_version_is_unreported_is_not_known_to_be_the_same(then: str | None, now: str | None) -> None:
     effect = Effect(facts={"made": "up"} if now is None else {"engine_version": now})
     check = check_of(alone(effect, seed=2), known(alone(effect), engine_version=then))
     assert check.outcome is (Outcome.PASS if then == now == "0.11.0" else Outcome.INCONCLUSIVE), check.reason

@@ -12,7 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.plan.items import PlannedTask, ShadowPrompt
 from benchgate.plan.model import PlannedRequest
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
-from benchgate.plan.vocabulary import prompt_text
+from benchgate.plan.vocabulary import VOCABULARIES, random_text
 from benchgate.suite.schema import Suite
 
 TASK = PlannedTask(
@@ -275,8 +275,8 @@ def _measurement(**changes: Any) -> str:
 
 def test_prompt_has_as_many_words_or_letters_as_tokens() -> None:
     generator = np.random.default_rng(1)
-    assert len(prompt_text("words", 12, generator).split(" ")) == 12
-    letters = prompt_text("letters", 12, generator)
+    assert len(random_text(VOCABULARIES["words"], 12, generator).split(" ")) == 12
+    letters = random_text(VOCABULARIES["letters"], 12, generator)
     assert len(letters) == 12
     assert letters.isascii()
     assert letters.islower()

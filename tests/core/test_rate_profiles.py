@@ -14,7 +14,6 @@ from benchgate.model.arrivals import (
     ArrivalProcess,
     RateProfile,
     Segment,
-    constant_rate,
     linear_ramp,
     parse_arrival,
     profile_offsets_ns,
@@ -44,8 +43,8 @@ def counts(
 @pytest.mark.parametrize(
     ("profile", "requests"),
     [
-        (constant_rate(8, 60), 480),
-        (constant_rate(0.3, 5), 2),  # 1.5, to even
+        (linear_ramp(8, 8, 60), 480),
+        (linear_ramp(0.3, 0.3, 5), 2),  # 1.5, to even
         (CLIMB, 660),
         (linear_ramp(20, 2, 60), 660),
         (rate_steps([(2, 20), (4, 20), (8, 10)]), 200),
@@ -82,7 +81,7 @@ def test_inverse_of_steps_goes_by_each_step_in_turn() -> None:
 
 
 def test_constant_arrivals_of_a_level_rate_are_evenly_spaced_to_the_end() -> None:
-    assert offsets_s(constant_rate(8, 1), CONSTANT).tolist() == pytest.approx([k / 8 for k in range(1, 9)])
+    assert offsets_s(linear_ramp(8, 8, 1), CONSTANT).tolist() == pytest.approx([k / 8 for k in range(1, 9)])
 
 
 def test_constant_arrivals_on_a_ramp_come_closer_together() -> None:
@@ -114,7 +113,7 @@ def test_poisson_counts_follow_the_rate_and_vary_as_a_multinomial_draw_does() ->
 def test_index_of_dispersion_is_the_square_of_the_cv(cv: float, low: float, high: float) -> None:
     # Counts of a renewal process over a long window have variance / mean → cv² (Cox 1962); a window of a 20th of the
     # stage keeps the fixed total from mattering much.
-    found = counts(constant_rate(20, 100), ArrivalProcess("gamma", cv), [50.0, 55.0], 400)
+    found = counts(linear_ramp(20, 20, 100), ArrivalProcess("gamma", cv), [50.0, 55.0], 400)
     assert low < found.var(ddof=1) / found.mean() < high
 
 
@@ -124,7 +123,7 @@ def test_gamma_of_cv_one_is_poisson() -> None:
 
 def test_gaps_of_gamma_have_the_spread_asked_for() -> None:
     for cv in (0.25, 0.5, 2.0):
-        gaps = np.diff(offsets_s(constant_rate(20, 1000), ArrivalProcess("gamma", cv)))
+        gaps = np.diff(offsets_s(linear_ramp(20, 20, 1000), ArrivalProcess("gamma", cv)))
         assert gaps.mean() == pytest.approx(0.05, rel=0.01)  # the total is fixed
         assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
 
@@ -137,7 +136,7 @@ def test_same_seed_gives_the_same_instants_and_another_seed_others() -> None:
 @pytest.mark.parametrize("cv", [20.0, 99.0])
 def test_the_wildest_gamma_still_gives_every_instant(cv: float) -> None:
     for seed in range(20):
-        found = offsets_s(constant_rate(1, 3), ArrivalProcess("gamma", cv), seed)
+        found = offsets_s(linear_ramp(1, 1, 3), ArrivalProcess("gamma", cv), seed)
         assert len(found) == 3
         assert np.all((found >= 0) & (found <= 3))
 

@@ -85,22 +85,19 @@ def valid_part(data: Mapping[str, Any]) -> tuple[Suite | None, frozenset[Path]]:
         try:
             return Suite.model_validate(valid), frozenset(broken)
         except ValidationError as error:
-            wrong = {_part_around(detail["loc"], broken) for detail in error.errors(include_url=False)}
+            wrong: set[Path] = set()
+            for place in (detail["loc"] for detail in error.errors(include_url=False)):
+                at = next((n for n in (3, 2) if len(place) >= n and (*place[: n - 1], "*") in _STAND_INS), 2)
+                part = place[:at]
+                while part in broken:  # replaced before, which did not help
+                    part = part[:-1]
+                wrong.add(part)
             if () in wrong:
                 return None, frozenset()
             innermost = {part for part in wrong if not any(other[: len(part)] == part for other in wrong - {part})}
             for part in innermost:
                 _replace(valid, part)
             broken |= innermost
-
-
-def _part_around(place: Path, broken: set[Path]) -> Path:
-    """Return the smallest part around a mistake that was not replaced before."""
-    listed = (length for length in (3, 2) if len(place) >= length and (*place[: length - 1], "*") in _STAND_INS)
-    part = place[: next(listed, 2)]
-    while part in broken:
-        part = part[:-1]
-    return part
 
 
 def _replace(data: dict[str, Any], part: Path) -> None:

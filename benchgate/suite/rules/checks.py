@@ -143,10 +143,7 @@ def _undefined(metric: str, workload: Workload) -> str | None:
 
 @check_rule("gate.alpha", "load.blocks", "load.looks", "load.sweep", "gate.checks")
 def quantile_has_enough_requests(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
-    """Require ln(alpha) / ln(q) requests for a check of a quantile q: at 5 %, 59 for p95 and 299 for p99.
-
-    With fewer requests the quantile has no upper limit.
-    """
+    """Require ln(alpha) / ln(q) requests for the upper limit of a quantile q: at 5 %, 59 for p95 and 299 for p99."""
     q, load = QUANTILES.get(check.statistic or "p50", 0.5), suite.load
     if q == 0.5 or check.metric not in LATENCY_METRICS or load is None:
         return
@@ -207,17 +204,14 @@ def check_is_new(suite: Suite) -> Iterator[Fault]:
         for name in _judged_names(suite, check):
             earlier = first.setdefault((*quantity, name), number)
             if earlier != number:
-                message = f"{_described(check, name)} is already judged by gate.checks[{earlier}]; keep one of them"
+                statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
+                where = f' of "{name}"' if name else ""
+                over = f' over "{check.over}"' if check.over else ""
+                per = f" per {check.per}" if check.per else ""
+                judged = f"the {'margin' if kind == 'margin' else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"
+                message = f"{judged} is already judged by gate.checks[{earlier}]; keep one of them"
                 yield Fault(("gate", "checks", number), message)
                 break
-
-
-def _described(check: Check, name: str) -> str:
-    statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
-    where = f' of "{name}"' if name else ""
-    over = f' over "{check.over}"' if check.over else ""
-    per = f" per {check.per}" if check.per else ""
-    return f"the {'margin' if check.margin is not None else 'SLO'} of {check.metric}{statistic}{per}{where}{over}"
 
 
 @rule("gate.checks", "load.sweep")

@@ -250,10 +250,7 @@ _LEAST_PER_SLOT = 10  # requests that each slot of a closed loop sends in a bloc
 
 
 def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
-    """Return each warning with its place in `text`, the YAML that `suite` was read from; `source` is its name.
-
-    They are about closed loops whose slots send fewer than ten requests per block. One slot has no batch to fill.
-    """
+    """Return warnings, with places in the YAML `text`, on closed loops with few requests per block and slot."""
     document = read_text(text, source)
     written_at = written_positions(document.data)  # a stage that varies a value is several in the sweep
     warnings: list[tuple[Path, str]] = []

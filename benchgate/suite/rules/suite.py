@@ -280,10 +280,7 @@ def rule_problems(suite: Suite) -> list[Problem]:
 
 
 def with_arms(suite: Suite, baseline: str | None, candidate: str | None) -> Suite:
-    """Return the suite with other deployments as arms; None keeps the suite's own.
-
-    Raises UsageError for a name that the suite does not have, with the nearest one it has.
-    """
+    """Return the suite with other deployments as arms; None keeps its own. Raises UsageError for an unknown name."""
     chosen = {"baseline": baseline, "candidate": candidate}
     update: dict[str, object] = {arm: name for arm, name in chosen.items() if name is not None}
     if candidate is not None:
