@@ -115,7 +115,7 @@ def server_vocabulary(target: Target, kind: str) -> Vocabulary:
     api = _APIS.get(target.dialect.engine)
     if api is None:
         raise UsageError(
-            f"`tokenizer: server` asks a server's /tokenize, which {target.dialect.engine} has not; name the "
+            f"`tokenizer: server` needs a server's /tokenize, which {target.dialect.engine} has not; name the "
             "tokenizer.json of its model"
         )
     where = f"the {target.arm} at {show_address(target.url)}"
@@ -427,7 +427,7 @@ def _unfit(
         tokens_out = row.output_tokens or workload.most_output_tokens or 0
         if context_tokens is not None and tokens_in + tokens_out > context_tokens:
             salt = f", {marks} of them from `salt`," if marks else ""
-            what = f"has at least {tokens_in:,} tokens{salt} and asks for {tokens_out:,}{beyond(context_tokens)}"
+            what = f"has at least {tokens_in:,} tokens{salt} and requests {tokens_out:,}{beyond(context_tokens)}"
             what += "; take it out"
             yield Problem(source, row.line, None, "", what)
 

@@ -112,7 +112,7 @@ class PlannedRequests:
 class RepeatedRequests:
     """Planned requests again and again: request k of round r has the number r * `period` + k.
 
-    Where there are fewer than workers, each worker asks all of them, and every `rounds`-th round is its own.
+    Where there are fewer than workers, each worker sends all of them, and every `rounds`-th round is its own.
     """
 
     requests: tuple[PlannedRequest, ...]

@@ -240,7 +240,7 @@ def load_trace(path: Path, limit: int, bounds: Bounds = Bounds()) -> tuple[Trace
                     tokens_in = request.input_tokens or bounds.input_tokens or 0
                     tokens_out = request.output_tokens or bounds.output_tokens or 0
                     if bounds.context_tokens is not None and tokens_in + tokens_out > bounds.context_tokens:
-                        what = f"asks for {tokens_in:,} tokens in and {tokens_out:,} out"
+                        what = f"has {tokens_in:,} tokens in and {tokens_out:,} out"
                         raise RowError(row.line, None, "", f"{what}{beyond(bounds.context_tokens)}; take the row out")
                     requests.append(request)
                 except HeaderError:

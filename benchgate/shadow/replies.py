@@ -98,7 +98,7 @@ def show_error(error: RequestError, *, quote: bool) -> str:
 
 @dataclass(slots=True)
 class PromptReplies:
-    """The replies to one prompt by name, without `secondary` if the baseline was asked once.
+    """The replies to one prompt by name, without `secondary` if the baseline got it once.
 
     The assessors fill in the similarities and verdicts, or the errors why they are missing.
     """

@@ -274,7 +274,7 @@ _WITHOUT_TEXT = (
 )  # fmt: skip
 _REQUEST_KEYS = ("request", "body", "messages", "prompt", "input")
 _WRAPPED = re.compile(r'\{\s*"(?:log|message|msg|stream|time|ts|timestamp|level|severity|logger)"')
-_NO_TEXT = "asks for no text (embeddings, rerank and the like)"
+_NO_TEXT = "requests no text (embeddings, rerank and the like)"
 _MAX_LABEL_CHARACTERS = 64
 
 _TEXT = r"(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"  # as Python's repr writes it

@@ -214,7 +214,7 @@ def draw_sample(
     for place, request in read_logs(logs, summary, on_file):
         redacted, replaced = redact_logged(place, request, redactor)
         if _has_invalid_form(json.dumps(redacted.fields, sort_keys=True)):
-            reason = "asks for an answer form that is invalid (`response_format`, `tools`)"
+            reason = "requests an answer form that is invalid (`response_format`, `tools`)"
             summary.note(summary.left_out, reason, place)
         else:
             reservoir.add(Candidate(redacted, replaced))

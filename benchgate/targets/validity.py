@@ -22,7 +22,7 @@ NOTHING = object()  # stands for a text that is no JSON; null is a value
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """A form of answers. `schema` is one that all of the text must satisfy, `is_object` asks for any JSON object.
+    """A form of answers. `schema` is one that all of the text must satisfy, `is_object` demands any JSON object.
 
     `tools` and `tool_choice` are those of the request. With `checks_arguments` the arguments of a call must satisfy
     the schema of its tool, else they need only be a JSON object.

@@ -129,7 +129,7 @@ class PageSource:
         if status != 200:
             # The page is elsewhere, refused or missing: that stays so. A server that is down comes back.
             is_final = status == 501 or (300 <= status < 500 and status not in (408, 425, 429))
-            raise UnreadError(f"{where} answers HTTP {status} when asked for its metrics", hopeless=is_final)
+            raise UnreadError(f"{where} answers HTTP {status} to the request for its metrics", hopeless=is_final)
         return Fetched(zlib.compress(response.body, 1), response.headers.get(START_TIME_HEADER))
 
 

@@ -112,7 +112,7 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
 
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which asks about several documents
+_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which has several documents
 
 
 @dataclass(frozen=True, slots=True)
