@@ -49,10 +49,7 @@ def require_distributed() -> None:
 
 
 def connected(address: str) -> Client:
-    """Return a client of the scheduler at this address, with TLS as dask's own settings say.
-
-    Raises UsageError without dask.distributed or with no address, ClusterError when nobody answers.
-    """
+    """Return a client of the scheduler, with TLS as dask's settings say. Raises UsageError or ClusterError."""
     require_distributed()
     from distributed import Client as DistributedClient
 
@@ -197,10 +194,7 @@ class RemoteWorker:
             self.lost.set()
 
     def located(self, result: StageResult | None) -> StageResult:
-        """Return its result with its address in the faults. None counts as lost: all of its share was never sent.
-
-        The responses of a lost worker are on its own machine.
-        """
+        """Return its result with its address in the faults. None: a lost worker, whose responses are on its machine."""
         if result is None:
             whole = lost_worker(replace(self.shard, spool=None))
             return _with_faults(whole, (f"{self.name} {self.why}",))

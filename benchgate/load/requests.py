@@ -105,10 +105,7 @@ class LookAhead(Iterator[PreparedRequest]):
 
 
 def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[PreparedRequest]:
-    """Yield the requests as bytes, in order; one at a time, so that endless plans work too.
-
-    Raises TargetError when the target's address or key cannot stand in a request.
-    """
+    """Yield the requests as bytes, one at a time. Raises TargetError for an address or key that no request can hold."""
     heads = dict[Endpoint, bytes]()
     alike: dict[tuple[Endpoint, bool], PlannedRequest] = {}
     for request in requests:
@@ -169,10 +166,7 @@ _BUFFER_BYTES = 2**16  # reading that much in one go stops the event loop for so
 
 @contextmanager
 def queued_in_file(folder: Path, requests: Iterable[PreparedRequest]) -> Iterator[Iterator[PreparedRequest]]:
-    """All requests, made at once and given back one by one from a nameless file in this folder.
-
-    Raises StoreError when it cannot be written.
-    """
+    """Prepare all requests at once, and yield them from a nameless file. Raises StoreError if it cannot be written."""
     known: dict[bytes, int] = {}  # heads, which are as many as there are lengths of bodies, and their numbers
     plan: dict[int, PlannedRequest] = {}
     with ExitStack() as kept:

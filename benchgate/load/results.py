@@ -242,10 +242,7 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:
-    """Merge the results of workers that shared one start, as if one had done it all; rows in order of their index.
-
-    Read delay and the busiest share are those of the worker that was worst off.
-    """
+    """Merge the results of workers as if one had done it all; read delay and busiest share are the worst worker's."""
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
     if not results:
         return StageResult.of(no_rows(), 0.0, _merged_use([]))

@@ -149,10 +149,7 @@ class RepeatedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SaltedRequests:
-    """Planned requests with salted prompts (`plan.salt`), each salted when it is prepared: a plan is held once.
-
-    `vocabulary` and `noise` are those of their class.
-    """
+    """Planned requests with prompts salted (`plan.salt`) by vocabulary and noise of their class when prepared."""
 
     requests: PlannedRequests
     salt: int

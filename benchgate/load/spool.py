@@ -43,10 +43,7 @@ _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fau
 
 
 class Phase(Enum):
-    """Part of a stage in which a request began: before, among or after the measured ones. The first and last are ramp.
-
-    The value is its mark in the spool.
-    """
+    """Part of a stage in which a request began. The first and last are ramp; the value is its mark in the spool."""
 
     LEAD = _LEAD
     MEASURED = 0

@@ -36,10 +36,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it stands in the file: its line, and its values with the column each begins at, all from 1.
-
-    `header` is where its keys are written, once for all rows; None where each row writes its own.
-    """
+    """A row: line, values, and the column of each, from 1. `header` has the keys' place, None where rows have keys."""
 
     line: int
     values: Mapping[str, object]

@@ -173,10 +173,7 @@ class WorkerProcess:
             self._pipe.send(shard)
 
     def is_ready(self, deadline_s: float) -> bool:
-        """Wait until its connections are open, or until the deadline on `time.monotonic`. Return True if they are.
-
-        Raises the BenchgateError that it ended with.
-        """
+        """Return True once its connections are open before the deadline (time.monotonic). Raises its BenchgateError."""
         if self._pipe.poll(max(0.0, deadline_s - time.monotonic())):
             return self._receive() == _READY
         self._process.kill()
@@ -192,10 +189,7 @@ class WorkerProcess:
         return self._pipe.poll(within_s)
 
     def result(self) -> StageResult | None:
-        """Wait for the result of its shard; None when the process was lost. Raises the BenchgateError that it met.
-
-        A process that no longer uses any CPU hangs in the kernel, as on a dead network disk. It counts as lost.
-        """
+        """Wait for the result; None for a lost process, or one without any CPU use (a dead network disk). May raise."""
         used_ns = self._cpu_ns()
         while not self._pipe.poll(_STUCK_S):
             before_ns, used_ns = used_ns, self._cpu_ns()

@@ -210,10 +210,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def likelihoods(row: Mapping[str, object]) -> list[float]:
-    """Return the log-probability of each option. Empty unless the item is multiple choice.
-
-    lm-eval writes that of one option as the texts `["-1.5", "False"]`.
-    """
+    """Return each option's log-probability (lm-eval writes `["-1.5", "False"]`); empty unless multiple choice."""
     filtered = row["filtered_resps"]
     scored = []
     for response in filtered if isinstance(filtered, list) else ():

@@ -115,10 +115,7 @@ def target_of(client: AsyncJsonClient) -> Target:
 
 
 def _body(client: AsyncJsonClient, **fields: object) -> dict[str, object]:
-    """Return a completions body in the target's dialect.
-
-    The fields override the suite's `extra`: with other values the answer would be about something else.
-    """
+    """Return a completions body in the target's dialect. The fields override the suite's `extra`."""
     target = target_of(client)
     if "max_tokens" in fields:
         fields[target.dialect.max_tokens_field] = fields.pop("max_tokens")
@@ -273,10 +270,7 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
 
 
 def _spells(tokens: Sequence[str], text: str) -> bool:
-    """Return True if the tokens can spell the text.
-
-    Spaces are ignored, because some servers swallow them. A token of half a character matches anything.
-    """
+    """Return True if the tokens can spell the text but for spaces; half a character matches anything."""
     shown = "".join(_HALF_CHARACTER if token.startswith("bytes:") else token for token in tokens)
     begin, *middle = "".join(shown.split()).split(_HALF_CHARACTER)
     left = "".join(text.split())

@@ -301,10 +301,7 @@ def _pairs(processes: Sequence[EvalProcess]) -> Items:
 
 
 def follow(processes: Sequence[EvalProcess], rounds: int, limit_s: float, late: str) -> Iterator[QualityObservation]:
-    """Yield observations until each process is ready and has done so many rounds, or has none left to make.
-
-    If a process ends, or is not done within `limit_s`, all its open tasks get that fault.
-    """
+    """Yield observations until each process is ready and has done `rounds`. Late or ended ones get a fault."""
     deadline = time.monotonic() + limit_s
     while waiting := [one for one in processes if not (one.finished or (one.ready and one.rounds >= rounds))]:
         for process in waiting:

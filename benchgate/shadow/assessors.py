@@ -184,10 +184,7 @@ class _Embedder:
         self._error = f"{near}, and from {self._same_above:g} on texts count as the same"
 
     async def assess(self, answered: PromptReplies) -> None:
-        """Fill in the cosines of plain texts that differ.
-
-        JSON and tool calls are left out: with another number in them they would be similar, too.
-        """
+        """Fill in the cosines of plain texts that differ; JSON and calls with another number would be similar."""
         pairs: dict[Pair, tuple[str, str]] = {}
         for pair in PAIRS:
             first, second = answered.content(pair[0]), answered.content(pair[1])
@@ -232,10 +229,7 @@ class _Judge:
         self._unfit: str | None = None
 
     async def self_test(self) -> None:
-        """Reject a judge that does not rate nonsense below an answer.
-
-        A suite's own prompt may ask for something that the test answers lack, so it is not tested.
-        """
+        """Reject a judge that does not rate nonsense below an answer. A suite's own prompt is not tested."""
         if self._prompt != BUILT_IN_PROMPT:
             return
         verdict, _ = await self._compare(_QUESTION, _ANSWER, _NONSENSE)
@@ -283,10 +277,7 @@ class _Judge:
 
 
 def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray, ...] | None:
-    """Return the vectors of a response, scaled to length 1, in the order of the request. None if any is invalid.
-
-    They are ordered by `index`, because their order in the response has no meaning.
-    """
+    """Return the vectors by their `index` (not their order), scaled to length 1. None if any is invalid."""
     data = document.get("data")
     rows = data if isinstance(data, list) else []
     by_index: dict[object, FloatArray] = {}
@@ -349,10 +340,7 @@ def read_choice(text: str | None) -> Choice | None:
 
 
 def verdict_of(primary_first: Choice | None, primary_second: Choice | None) -> JudgeVerdict:
-    """Combine the choices made with the primary answer as A and as B into the verdict on the other answer.
-
-    A preference counts only if it survives the swap.
-    """
+    """Combine the choices for the primary answer as A and as B: a preference counts only if it survives the swap."""
     if primary_first is None or primary_second is None:
         return JudgeVerdict.MISSING
     match primary_first, primary_second:

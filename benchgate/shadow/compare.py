@@ -263,10 +263,7 @@ def make_transitive(*pairs: PairFacts) -> tuple[PairFacts, ...]:
 
 
 def is_refusal(answer: Answer, more_phrases: Iterable[str] = ()) -> bool:
-    """Return True if the server reports a refusal, or the answer begins with a phrase of one.
-
-    `more_phrases` are those of other languages or of one service.
-    """
+    """Return True for a reported refusal, or an answer that begins with a phrase of one (or of `more_phrases`)."""
     if answer.finish_reason == CONTENT_FILTER or answer.refusal is not None:
         return True
     if answer.calls:

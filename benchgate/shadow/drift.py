@@ -79,10 +79,7 @@ def traits_of_sample(prompts: Iterable[ShadowPrompt]) -> list[Traits]:
 def traits_of_logs(
     logs: Sequence[Path], redactor: Redactor, summary: LogSummary, on_file: Callable[[str], None] = lambda line: None
 ) -> list[Traits]:
-    """Return the traits of every distinct request in the logs, redacted as a sample is.
-
-    Raises UsageError for an unusable file, and for a rule that takes too long.
-    """
+    """Return the traits of every distinct request in the logs, redacted as in a sample. Raises UsageError."""
     seen: set[bytes] = set()
     found: list[Traits] = []
     for place, request in read_logs(logs, summary, on_file):

@@ -329,10 +329,7 @@ def _wrapped_line(line: str) -> str | None:
 
 
 def _read_server_line(line: str) -> LoggedRequest | None:
-    """Read a request from a line of vLLM's own log (`--enable-log-requests`). None for any other line.
-
-    The log holds the prompt after the chat template, so the request is for the completions endpoint.
-    """
+    """Read the rendered prompt in a line of vLLM's log (`--enable-log-requests`). None for any other line."""
     found = _VLLM_PROMPT.search(line)
     if found is None:
         if _VLLM_NO_PROMPT.search(line):

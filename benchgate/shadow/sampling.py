@@ -87,10 +87,7 @@ class Reservoir:
         return found
 
     def draw(self) -> list[tuple[Candidate, str]]:
-        """Draw candidates, each with the label of its stratum.
-
-        Their order is pseudo-random too, so that the first rows are a sample as well.
-        """
+        """Draw candidates in pseudo-random order (the first rows are a sample too), each with its stratum's label."""
         strata: defaultdict[str, list[tuple[int, str, bytes]]] = defaultdict(list)
         for (label, length), ranks in self._ranks.items():
             strata[f"{self._labels[label]}/{length}"] += [(-rank, label, digest) for rank, digest in ranks]
@@ -178,10 +175,7 @@ def sketch(text: str) -> frozenset[int]:
 
 
 def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
-    """Estimate the Jaccard index of two texts' shingles from their sketches.
-
-    Broder 1997, "On the resemblance and containment of documents".
-    """
+    """Estimate the Jaccard index from two sketches (Broder 1997, "On the resemblance … of documents")."""
     smallest = heapq.nsmallest(_SKETCH_SIZE, one | other)
     shared = one & other
     return sum(shingle in shared for shingle in smallest) / len(smallest)
@@ -206,10 +200,7 @@ def draw_sample(
     near: float | None = None,
     on_file: Callable[[str], None] = lambda line: None,
 ) -> Sample:
-    """Read the logs once, redact each request as it is read, and draw. `on_file` gets a line for each file.
-
-    Raises UsageError for an unusable file, and for a rule that takes too long.
-    """
+    """Read the logs once, redact each request and draw. `on_file` gets a line for each file. Raises UsageError."""
     summary, reservoir = LogSummary(), Reservoir(size, seed, near)
     for place, request in read_logs(logs, summary, on_file):
         redacted, replaced = redact_logged(place, request, redactor)
@@ -243,10 +234,7 @@ def _has_invalid_form(fields: str) -> bool:
 
 
 def write_sample(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write the rows atomically to a new file that only its owner can read.
-
-    Raises UsageError for a file that exists or cannot be written.
-    """
+    """Write the rows atomically to a new file that only its owner can read. Raises UsageError."""
     refuse_existing(path)
     try:
         with atomic_file(path, mode=0o600) as file:

@@ -35,19 +35,13 @@ def stride_of(key: int) -> int:
 
 
 def word(key: int, index: int) -> str:
-    """Return the word of that index, with the space before it.
-
-    The stride grows by 2 with every lap of 64 words, so a long answer repeats after 2,048 words and not after 64.
-    """
+    """Return a word with its space. The stride grows by 2 every 64 words: an answer repeats after 2,048 words."""
     return WORDS[(start_of(key) + index * (stride_of(key) + (index >> LAP_BITS << 1))) & MASK]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """Text of one answer. `pieces` are the tokens after the reasoning where those are not words.
-
-    Tokens from `second_from` on belong to a second choice; None: there is one choice.
-    """
+    """Text of an answer; `pieces` replace the words after the reasoning, `second_from` begins a second choice."""
 
     key: int
     thought_tokens: int = 0
@@ -174,10 +168,7 @@ class _Instance:
 
 
 def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: bool) -> tuple[str, ...]:
-    """Return an instance of the schema as `tokens` tokens, padded with words or with blanks after it.
-
-    An instance that does not fit is truncated with `cut`, else returned whole. Raises Unsupported.
-    """
+    """Return an instance as `tokens` tokens, padded, or truncated with `cut`. Raises Unsupported."""
     value = _Instance(schema, key).of(schema)
     pieces = list(_Writer(key, 0).write(value))
     if len(pieces) < tokens:

@@ -209,10 +209,7 @@ _MOMENT_NS = 1_000_000  # much shorter ones would serve a single request at a ti
 
 
 class FairQueue:
-    """Serves queued requests for 1 ms per loop turn, so that new arrivals are timestamped promptly.
-
-    Queued requests have been received: their wait is part of the server's truth.
-    """
+    """Serves queued requests for 1 ms per loop turn, so that new arrivals are timestamped promptly."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -252,10 +249,7 @@ Serve = Callable[[Request, "Connection"], None]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's connection: reads requests, one at a time, and writes to the kernel at once.
-
-    A request has come when the kernel had it: its wait in there is part of the server's time.
-    """
+    """A connection: reads requests one at a time, each received when the kernel had it, and writes at once."""
 
     def __init__(
         self, serve: Serve, turns: FairQueue, connections: set[Connection], keep_alive_s: float | None
@@ -387,10 +381,7 @@ _BACKLOG = 4096
 
 
 async def listen(address: ListenAddress, protocol: Callable[[], asyncio.BaseProtocol]) -> tuple[asyncio.Server, str]:
-    """Bind the address and return its URL; connections are refused until the server starts serving.
-
-    Raises UsageError when the address cannot be had or a certificate cannot be used.
-    """
+    """Bind the address and return the server, not yet serving, and its URL. Raises UsageError."""
     tls = _tls(address)
     sock, url = _bound_uds(address.uds) if address.uds is not None else _bound_tcp(address, tls)
     with contextlib.suppress(OSError):

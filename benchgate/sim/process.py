@@ -30,10 +30,7 @@ _CONTROL_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SimControl:
-    """Control API of a simulated server: ground truth, reset, replicas. Its methods raise TargetError.
-
-    `url` is the base of its addresses. A server that demands client certificates refuses this client.
-    """
+    """Control API at a base `url`. Methods raise TargetError; a server with client certificates refuses it."""
 
     url: str
 
@@ -137,10 +134,7 @@ def serve_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Itera
 
 
 def start_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Sim:
-    """Start a process that serves, and wait for its URL. It goes when this process does, or by `child_process.stop`.
-
-    Raises UsageError with the server's own words when it does not start.
-    """
+    """Start a serving process and await its URL; it goes with this process. Raises UsageError in its own words."""
     with TemporaryFile() as log:
         try:
             process, url = child_process.start("benchgate.sim", to_json(settings, address), log, START_TIMEOUT_S)

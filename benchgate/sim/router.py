@@ -127,10 +127,7 @@ def affinity_of(request: Request, affinity: str) -> str | None:
 
 
 def preferred(key: str, replicas: int) -> list[int]:
-    """Return the numbers of all replicas in the order of preference for a key.
-
-    Rendezvous hashing: when one is lost, only what belonged to it moves.
-    """
+    """Return replica numbers in a key's order of preference (rendezvous hashing: a loss moves only its own keys)."""
     return sorted(range(replicas), key=lambda replica: crc32(f"{replica} {key}".encode("utf-8", "surrogatepass")))
 
 

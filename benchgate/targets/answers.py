@@ -260,10 +260,7 @@ def input_count(usage: object) -> int | None:
 
 
 def output_count(usage: object) -> int | None:
-    """Return the generated tokens, those of reasoning included.
-
-    Some (xAI) count reasoning beside the answer, which their total shows: it is the sum of all three.
-    """
+    """Return the generated tokens with those of reasoning, which xAI counts beside the answer (see its total)."""
     reported, reasoning = _count(usage, "completion_tokens", "output_tokens"), reasoning_count(usage)
     if not reasoning:
         return reported

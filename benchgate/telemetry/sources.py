@@ -170,10 +170,7 @@ _NAMES_S = 10.0
 
 
 class SmiSource:
-    """The latest report of every accelerator of this machine. Use as a context manager.
-
-    One `nvidia-smi` reports every second, so that no process is started while a stage runs.
-    """
+    """The latest report of each accelerator, by one `nvidia-smi` that runs all the time. A context manager."""
 
     def __init__(self, devices: Collection[int] | None = None, command: Sequence[str] = SMI_COMMAND) -> None:
         self._devices = devices
@@ -241,10 +238,7 @@ def parse_line(line: str) -> tuple[int, tuple[float | None, ...]] | None:
 
 
 def combine_rows(rows: Sequence[tuple[float | None, ...]]) -> dict[TelemetryMetric, float]:
-    """Combine reports of several accelerators: shares and clocks are means, power is a sum.
-
-    A figure that one of them lacks is left out.
-    """
+    """Combine reports of accelerators: shares and clocks are means, power a sum; incomplete figures are left out."""
     busy, memory_busy, power, used, total, clock = ([row[i] for row in rows] for i in range(6))
     values: dict[TelemetryMetric, float] = {}
     means = (Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01), (Gauge.GPU_CLOCK, clock, 1e6)

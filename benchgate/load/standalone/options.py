@@ -29,10 +29,7 @@ from benchgate.targets.dialect import DIALECTS, PATHS
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Read headers written `NAME:VALUE`: those that may be shown, and those whose value came from the environment.
-
-    Raises UsageError, which repeats no value, for one that is none or may not be set.
-    """
+    """Read `NAME:VALUE` headers: open ones, and those from the environment. Raises UsageError without the value."""
     shown: dict[str, str] = {}
     hidden: dict[str, str] = {}
     for line in lines:
