@@ -18,7 +18,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
 from benchgate.plan.preview import Preview
-from benchgate.quality.loglikelihood import probe_scoring
+from benchgate.quality.logprobs import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite, traffic_classes

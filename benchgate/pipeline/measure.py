@@ -35,7 +35,7 @@ from benchgate.pipeline.deployments import (
 from benchgate.pipeline.measure_load import InterimLooks, LoadWork, Progress, measure_load
 from benchgate.plan.schedule import Plan
 from benchgate.quality.divergence import diverge
-from benchgate.quality.loglikelihood import probe_scoring
+from benchgate.quality.logprobs import probe_scoring
 from benchgate.quality.runner import evaluate
 from benchgate.shadow.assessors import assessors_of
 from benchgate.shadow.mirror import mirror

@@ -17,7 +17,7 @@ from lm_eval.api.model import LM
 
 from benchgate.errors import TargetError
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.loglikelihood import score_requests
+from benchgate.quality.logprobs import score_requests
 from benchgate.quality.protocol import GIVE_UP_AFTER, REQUEST_SEED, ItemAnswered, Job, SpoolWriter
 from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
