@@ -20,10 +20,11 @@ from typing import Self
 import numpy as np
 
 from benchgate.load.decode.record import decode
+from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
-from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns, RequestRecord
+from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns
 from benchgate.model.request import ModelRequest
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import ClientUse
@@ -333,21 +334,8 @@ def lost_worker(shard: Shard) -> StageResult:
         unsent = ColumnBuilder()
         for request in part.requests:
             if request.index not in answered:
-                unsent.add(
-                    RequestRecord(
-                        index=request.index,
-                        intended_ns=request.offset_ns or 0,
-                        sent_ns=None,
-                        chunk_ns=(),
-                        end_ns=None,
-                        input_tokens=None,
-                        output_tokens=None,
-                        token_source=None,
-                        finish_reason=None,
-                        http_status=None,
-                        error=ErrorClass.CLIENT,
-                        error_detail=f"{fault} before this request was over",
-                    )
-                )
+                failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
+                record, _ = decode(request.index, request.offset_ns or 0, 0, Response.unsent(failure))
+                unsent.add(record)
         classes.append(replace(read, requests=concatenate_columns([read.requests, unsent.columns()])))
     return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

@@ -290,7 +290,11 @@ async def _choose_way(
         faults = await asyncio.gather(*(_way_fault(one, way, probe, settings.top) for one in (baseline, candidate)))
         named = [f"{arm}: {fault}" for arm, fault in zip(("baseline", "candidate"), faults, strict=True) if fault]
         if not named:
-            size = await _shared_vocabulary(baseline, candidate) if way == "n_probs" else None
+            size = None
+            if way == "n_probs":  # the whole vocabulary, if both report the same and it is small enough to be listed
+                sizes = [await vocabulary_tokens(client) for client in (baseline, candidate)]
+                if sizes[0] == sizes[1] and sizes[0] is not None and sizes[0] <= _LARGEST_VOCABULARY:
+                    size = sizes[0]
             return ChosenWay(way, size or settings.top, size is not None, tuple(passed_over))
         passed_over.append(f"{way}: {'; '.join(named)}")
     return ChosenWay(None, settings.top, False, tuple(passed_over))
@@ -306,13 +310,6 @@ async def _way_fault(client: AsyncJsonClient, way: ProbabilitySource, probe: Pie
     if all(len(set(one.top.values())) == 1 for one in readings):
         return "it lists every token as equally probable, so its probabilities are not a model's"
     return None
-
-
-async def _shared_vocabulary(baseline: AsyncJsonClient, candidate: AsyncJsonClient) -> int | None:
-    """Return the size of the vocabulary if both arms report the same and it is small enough to be listed whole."""
-    sizes = {await vocabulary_tokens(client) for client in (baseline, candidate)}
-    size = sizes.pop()
-    return size if not sizes and size is not None and size <= _LARGEST_VOCABULARY else None
 
 
 async def read_piece(

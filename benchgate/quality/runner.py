@@ -287,17 +287,15 @@ def _rounds(processes: Sequence[EvalProcess], limit_s: float, stop: Stop | None)
         left_s = max(deadline - time.monotonic(), 0.0)
         late = f"timed out after {show_duration(limit_s)} with tasks unfinished"
         yield from follow(processes, number, left_s, late)
-        if stop is not None and (check := stop(_pairs(processes))) is not None:
+        if stop is None:
+            continue
+        arms = {process.arm: process.items() for process in processes if process.repeat == 0}
+        pairs: Items = {}
+        if len(arms) == len(Arm):
+            pairs = {task: (items, arms[Arm.CANDIDATE][task]) for task, items in arms[Arm.BASELINE].items()}
+        if (check := stop(pairs)) is not None:
             for process in processes:
                 yield from process.stop_early(check)
-
-
-def _pairs(processes: Sequence[EvalProcess]) -> Items:
-    """Return each task's items of both arms so far. Empty if an arm is missing."""
-    arms = {process.arm: process.items() for process in processes if process.repeat == 0}
-    if len(arms) < len(Arm):
-        return {}
-    return {task: (items, arms[Arm.CANDIDATE][task]) for task, items in arms[Arm.BASELINE].items()}
 
 
 def follow(processes: Sequence[EvalProcess], rounds: int, limit_s: float, late: str) -> Iterator[QualityObservation]:

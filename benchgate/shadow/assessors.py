@@ -282,10 +282,18 @@ def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray
     rows = data if isinstance(data, list) else []
     by_index: dict[object, FloatArray] = {}
     for row in rows:
-        vector = _unit_vector(row.get("embedding")) if isinstance(row, dict) else None
-        if vector is None or isinstance(row.get("index"), bool) or not isinstance(row.get("index"), int):
+        if not isinstance(row, dict) or isinstance(row.get("index"), bool) or not isinstance(row.get("index"), int):
             return None
-        by_index[row["index"]] = vector
+        vector = row.get("embedding")
+        if not isinstance(vector, list) or not vector or not all(isinstance(x, int | float) for x in vector):
+            return None
+        try:
+            length = math.hypot(*vector)
+        except OverflowError:  # an integer too large for a float
+            return None
+        if not (math.isfinite(length) and length > 0):
+            return None
+        by_index[row["index"]] = np.array(vector, dtype=np.float64) / length
     found = tuple(by_index[index] for index in range(count) if index in by_index)
     is_one_size = len({len(vector) for vector in found}) == 1
     return found if is_one_size and len(found) == count == len(rows) else None
@@ -294,16 +302,6 @@ def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray
 def cosine(one: FloatArray, other: FloatArray) -> float:
     """Return the cosine similarity of two vectors of length 1."""
     return float(np.clip(one @ other, -1.0, 1.0))
-
-
-def _unit_vector(found: object) -> FloatArray | None:
-    if not isinstance(found, list) or not found or not all(isinstance(x, int | float) for x in found):
-        return None
-    try:
-        length = math.hypot(*found)
-    except OverflowError:  # an integer too large for a float
-        return None
-    return np.array(found, dtype=np.float64) / length if math.isfinite(length) and length > 0 else None
 
 
 def load_judge_prompt(path: Path) -> str:

@@ -138,7 +138,12 @@ class _Instance:
             count = least if most is None else min(least, most)
             return [self.of(schema.get("items", True), depth + 1) for _ in range(count)]
         if kind == "string":
-            return self._string(schema)
+            shortest, longest = _bound(schema, "minLength") or 0, _bound(schema, "maxLength")
+            if longest is None and not shortest:
+                return _Free()
+            text = word(self._key, 0).strip()
+            text += "x" * max(0, shortest - len(text))
+            return text if longest is None else text[:longest]
         if kind in ("integer", "number"):
             whole = kind == "integer"
             for bound, step in (("minimum", 0), ("exclusiveMinimum", 1), ("maximum", 0), ("exclusiveMaximum", -1)):
@@ -152,14 +157,6 @@ class _Instance:
         if kind == "null":
             return None
         raise Unsupported(f"there is no type {kind!r}")
-
-    def _string(self, schema: Mapping[str, object]) -> object:
-        least, most = _bound(schema, "minLength") or 0, _bound(schema, "maxLength")
-        if most is None and not least:
-            return _Free()
-        text = word(self._key, 0).strip()
-        text += "x" * max(0, least - len(text))
-        return text if most is None else text[:most]
 
     def _first(self, values: object) -> object:
         if not isinstance(values, list) or not values:

@@ -120,8 +120,12 @@ def callable_tools(tools: object, choice: object) -> dict[str, Mapping[str, obje
 
 def json_value(text: str) -> object:
     """Parse JSON; `NOTHING` for anything else. NaN and Infinity are no JSON."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(f"{constant} is no JSON")
+
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError):
         return NOTHING
 
@@ -166,7 +170,3 @@ def _stop(number: int, frame: FrameType | None) -> None:
     # Raised in a callback of the garbage collector, which may be what runs just then, it would be lost and printed.
     if frame is not None and Path(frame.f_code.co_filename).parent.name in ("jsonschema", "re"):
         raise _TooLongError
-
-
-def _refuse_constant(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")

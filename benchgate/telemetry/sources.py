@@ -55,21 +55,19 @@ def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, s
     if spec.metrics == OFF:
         page = None
     elif spec.metrics == AUTO:
-        page = _usual_page(target)
+        server, usual = ServerAddress.of(target.url), PAGES.get(target.dialect.engine)
+        if target.dialect.engine == "ollama":
+            page = None
+        elif usual is None or usual.port is None:
+            page = f"{server.http_url}{_USUAL_PATH if usual is None else usual.path}"
+        elif server.socket is not None:
+            page = None
+        else:
+            page = f"http://{server._replace(port=usual.port).netloc}{usual.path}"
     else:
         page = resolve_page("metrics", spec.metrics, environment)
     gpu = None if spec.gpu is None else resolve_page("gpu", spec.gpu, environment)
     return Sources(page, gpu, spec.gpu_devices or None)
-
-
-def _usual_page(target: Target) -> str | None:
-    engine = target.dialect.engine
-    if engine == "ollama":
-        return None
-    server, page = ServerAddress.of(target.url), PAGES.get(engine)
-    if page is None or page.port is None:
-        return f"{server.http_url}{_USUAL_PATH if page is None else page.path}"
-    return None if server.socket is not None else f"http://{server._replace(port=page.port).netloc}{page.path}"
 
 
 class UnreadError(Exception):
