@@ -144,11 +144,6 @@ def _sample(row: dict[str, object], line: int) -> Sample:
     metrics = row["metrics"]
     if not isinstance(metrics, list) or not metrics or not all(isinstance(name, str) for name in metrics):
         raise ValueError("`metrics` names no metric; the item was not scored")
-    _check_hashes(row)
-    return Sample(line, int(str(row["doc_id"])), str(row["filter"]), tuple(metrics), row)
-
-
-def _check_hashes(row: Mapping[str, object]) -> None:
     requests = row["arguments"]
     first = requests.get("gen_args_0") if isinstance(requests, dict) else None
     sent = first.get("arg_0") if isinstance(first, dict) else None
@@ -159,10 +154,11 @@ def _check_hashes(row: Mapping[str, object]) -> None:
         "prompt_hash": sent if isinstance(sent, str) else None,
         "target_hash": row["target"],
     }
-    for name, text in texts.items():
-        if isinstance(text, str) and row[name] != _sha256(text):
-            what = name.removesuffix("_hash")
-            raise ValueError(f"`{name}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
+    for field, hashed in texts.items():
+        if isinstance(hashed, str) and row[field] != _sha256(hashed):
+            what = field.removesuffix("_hash")
+            raise ValueError(f"`{field}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
+    return Sample(line, int(str(row["doc_id"])), str(row["filter"]), tuple(metrics), row)
 
 
 def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> EvalItem:

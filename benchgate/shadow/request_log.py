@@ -298,8 +298,11 @@ class _WithoutPromptError(Exception):
 
 def _read_json_line(line: str) -> LoggedRequest:
     values = _object(line)
-    if _has_failed(values):
-        raise _LeftOutError("the request failed or was refused")
+    response = values.get("response")
+    for holder in (values, response) if isinstance(response, dict) else (values,):
+        status = holder.get("status_code", holder.get("status"))
+        if holder.get("error") or (isinstance(status, int) and status >= 400):
+            raise _LeftOutError("the request failed or was refused")
     label = _label(values)
     body = _body(values)
     if label in _WITHOUT_TEXT:
@@ -375,15 +378,6 @@ def _body(values: Mapping[str, object]) -> Mapping[str, object]:
         if isinstance(inner, dict):
             values = inner
     return values
-
-
-def _has_failed(values: Mapping[str, object]) -> bool:
-    response = values.get("response")
-    for holder in (values, response) if isinstance(response, dict) else (values,):
-        status = holder.get("status_code", holder.get("status"))
-        if holder.get("error") or (isinstance(status, int) and status >= 400):
-            return True
-    return False
 
 
 def _label(values: Mapping[str, object]) -> str | None:
