@@ -12,8 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from benchgate.model.deployment import Arm
 from benchgate.model.run import INTERRUPTED, ShadowObservation
 from benchgate.plan.items import ShadowPrompt
-from benchgate.shadow.assessors import NO_ASSESSORS, Assessors, assess
-from benchgate.shadow.replies import PromptReplies, client_of, comparison_rules, item_of, request_reply, seed_of
+from benchgate.shadow.assessors import (
+    NO_ASSESSORS,
+    Assessors,
+    PromptReplies,
+    assess,
+    client_of,
+    comparison_rules,
+    item_of,
+    request_reply,
+    seed_of,
+)
 from benchgate.suite.schema import Limits
 from benchgate.suite.shadow import Shadow
 from benchgate.targets.client import AsyncJsonClient
