@@ -136,11 +136,7 @@ def with_read_delays(use: ClientUse, delays_s: FloatArray, *, by_kernel: bool) -
 
 
 def with_stamps(use: ClientUse, delays_s: FloatArray) -> ClientUse:
-    """Client use with the kernel's read delays beside the canary's: of both the worse.
-
-    A stamp is that of the last packet of a read. After a stall of the client it shows how long the newest one waited,
-    and the canary how long the others did.
-    """
+    """Return the worse of kernel (last packet of a read: the newest one's wait) and canary (the others') delays."""
     stamped = with_read_delays(use, delays_s, by_kernel=True)
     if stamped.read_delay_by != "kernel":
         return use

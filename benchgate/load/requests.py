@@ -122,10 +122,7 @@ def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iter
 
 
 def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str] = ()) -> bytes:
-    """Encode one request. `earlier` are the model's own answers to earlier turns, where the request carries them.
-
-    Raises TargetError as `prepare_requests` does, and ValueError when `earlier` has another length than the turns.
-    """
+    """Encode a request, with the `earlier` answers where it carries them. Raises TargetError, or ValueError."""
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
     return _wire(_request_head(target, ask.endpoint), _body(target, ask, request.seed))

@@ -262,10 +262,9 @@ def merged(results: Sequence[StageResult]) -> StageResult:
 
 
 def _window_s(shares: Sequence[ClassResult]) -> float:
-    """The window of all shares; 0 without one.
+    """Return the window of all shares; 0 without one.
 
-    Each worker of a closed loop is in steady state for a time of its own, and the rate is the sum of theirs: the window
-    is that in which all requests began at this rate.
+    The rates of closed loops in steady state add up: theirs is the window in which all began at the summed rate.
     """
     if not shares:
         return 0.0

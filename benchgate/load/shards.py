@@ -110,10 +110,7 @@ class PlannedRequests:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRequests:
-    """Planned requests again and again: request k of round r has the number r * `period` + k.
-
-    Where there are fewer than workers, each worker sends all of them, and every `rounds`-th round is its own.
-    """
+    """Planned requests again and again: k of round r is r * `period` + k. With few, a worker has every n-th round."""
 
     requests: tuple[PlannedRequest, ...]
     period: int  # how many the whole plan has, also where this is one worker's share of it

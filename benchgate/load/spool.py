@@ -214,10 +214,7 @@ class SpoolWriter:
         self._unkeepable: StoreError | None = None
 
     def keep(self, spooled: SpoolEntry) -> None:
-        """Keep an answer at once; of several that end together the others when all have sent their next request.
-
-        Raises StoreError when this one, or one before it, could not be kept.
-        """
+        """Keep an answer at once, those that end with it a little later. Raises StoreError, also for earlier ones."""
         if self._unkeepable is not None:
             raise self._unkeepable
         self.count += 1

@@ -150,10 +150,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A known kind of trace. `unit_ns` is what its instant counts in; None for a date and time.
-
-    A public kind has more columns than these, which mean nothing here; in our own (`is_own`) every other is a mistake.
-    """
+    """A kind of trace; `unit_ns` of its instant (None: date). Only our own (`is_own`) may have no other columns."""
 
     name: str
     at: str

@@ -420,10 +420,7 @@ def _text(path: Path) -> str:
 
 
 def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task: str) -> Iterator[str]:
-    """Yield settings of the suite that a task's results contradict or do not report; `task` is lm-eval's name.
-
-    Without a key in the suite, all items and no system prompt are expected, and other settings are as in the files.
-    """
+    """Yield settings of the suite that results contradict or lack. Without a key: all items, no system."""
     limit = quality.limit if entry.limit is None else entry.limit
     few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
     expected, original = results.expected(task), results.original(task)
@@ -595,10 +592,7 @@ def parse_results(text: str, task: str) -> Results:
 
 
 def _comparable_args(model_args: object) -> dict[str, str]:
-    """Return model arguments as text, without those of the model and its machine and possible secrets.
-
-    Unknown arguments may change answers, so they stay. lm-eval writes a mapping, or `a=1,b=2`.
-    """
+    """Return arguments as text but for the model, its machine and secrets; lm-eval writes a mapping or `a=1`."""
     if isinstance(model_args, str):
         parts = (part.partition("=") for part in model_args.split(","))
         model_args = {name.strip(): value.strip() for name, _, value in parts}

@@ -201,10 +201,7 @@ def _first_token_top(logprobs: Mapping[str, object]) -> list[tuple[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Echoed:
-    """Tokens of a prompt as the server scored them, without the generated one.
-
-    The first has no log-probability (None, nothing in `tops`). `lead` counts the server's own tokens before the text.
-    """
+    """A prompt's tokens as scored, without the generated one; the first has no value, `lead` are the server's own."""
 
     tokens: tuple[str, ...]
     logprobs: tuple[float | None, ...]

@@ -126,10 +126,7 @@ def show_error(error: RequestError, *, quote: bool) -> str:
 
 @dataclass(slots=True)
 class PromptReplies:
-    """The replies to one prompt by name, without `secondary` if the baseline got it once.
-
-    The assessors fill in the similarities and verdicts, or the errors why they are missing.
-    """
+    """The replies to a prompt by name (`secondary` not if `once`), and what the assessors found, or why not."""
 
     prompt: ShadowPrompt
     replies: Mapping[str, Reply]

@@ -47,10 +47,7 @@ class NotJson(Exception):
 
 
 def normalise_text(text: str, *, case: bool = True) -> str:
-    """Normalise Unicode (NFKC), the white space inside and at the end of lines, and runs of blank lines.
-
-    Line breaks and indentation stay, because they matter in code. Without `case`, upper and lower case are equal.
-    """
+    """Normalise Unicode (NFKC), inner and trailing white space, blank lines; indentation stays. Fold without `case`."""
     lines = []
     for line in unicodedata.normalize("NFKC", text).splitlines():
         words = line.split()
@@ -76,10 +73,7 @@ def equal_values(one: object, other: object, rules: JsonRules) -> bool:
 
 
 def shape_of(value: object, rules: JsonRules) -> object:
-    """Return the keys and types of a value without its contents, to be compared by `==`.
-
-    Lists with elements of the same shapes have one shape, however long. An empty list has its own.
-    """
+    """Return keys and types for `==`. Lists of elements of the same shapes are equal; an empty one has its own."""
     return _shape(_without(value, rules.ignored))
 
 
@@ -265,10 +259,7 @@ def are_plain_text(one: AnswerContent, other: AnswerContent) -> bool:
 
 
 def make_transitive(*pairs: PairFacts) -> tuple[PairFacts, ...]:
-    """Make equality transitive: if two of three pairs are equal, so is the third.
-
-    A tolerance alone is not transitive, and the estimator needs three answers that fall into groups.
-    """
+    """Make equality transitive, as a tolerance is not: if two of three pairs are equal, so is the third."""
     if len(pairs) == 3 and sum(not pair.differs for pair in pairs) == 2:
         return tuple(replace(pair, differs=False) for pair in pairs)
     return pairs

@@ -141,10 +141,7 @@ class LogSummary:
 def read_logs(
     paths: Sequence[Path], summary: LogSummary, on_file: Callable[[str], None] = lambda line: None
 ) -> Iterator[tuple[str, LoggedRequest]]:
-    """Yield every request with its place (`file:line`), file after file, and count the rest in `summary`.
-
-    Raises UsageError for a file that cannot be read or unpacked, and for one without any request.
-    """
+    """Yield each request with `file:line`, and count the rest in `summary`. Raises UsageError for a useless file."""
     for path in dict.fromkeys(paths):
         on_file(f"reading {path}")
         yield from _LogFile(path, summary).requests()

@@ -130,10 +130,7 @@ class Reservoir:
 
 
 def allocate(sizes: Mapping[str, int], total: int) -> dict[str, int]:
-    """Allocate a sample to strata in proportion to their sizes, at least one each.
-
-    With more strata than `total`, the largest get one each. No stratum gets more than it has.
-    """
+    """Allocate a sample in proportion to stratum sizes, at least one each; if too many strata, to the largest."""
     population = sum(sizes.values())
     if population <= total:
         return dict(sorted(sizes.items()))

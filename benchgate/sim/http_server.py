@@ -187,10 +187,7 @@ class ArrivalClock:
             self._borrow = lambda: socket.socket(family, kind, 0, fileno=descriptor)
 
     def came_ns(self, room: memoryview) -> int:
-        """Return the monotonic instant at which the last unread byte came; now without a stamp. Overwrites `room`.
-
-        Stamps are of the time of day: after it was set by more than anything waits, they mean nothing.
-        """
+        """Return when the last unread byte came, in monotonic ns (now without a sane stamp). Overwrites `room`."""
         if self._borrow is None:
             return monotonic_ns()
         sock = self._borrow()  # of a descriptor that is the transport's to close

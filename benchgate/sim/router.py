@@ -167,10 +167,7 @@ _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
 
 class Relay(asyncio.Protocol):
-    """Relay of one request: tries replicas in turn until one accepts the connection.
-
-    Bytes are passed on as they come, broken ones too. What ends the replica's connection too early ends the client's.
-    """
+    """Relay of a request to the first replica that accepts it, byte by byte; broken answers stay broken."""
 
     def __init__(
         self, request: Request, line: Connection, replicas: Sequence[Replica], over: Callable[[], None]

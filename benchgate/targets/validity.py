@@ -100,10 +100,7 @@ def tool_schemas(tools: object) -> dict[str, Mapping[str, object]]:
 
 
 def callable_tools(tools: object, choice: object) -> dict[str, Mapping[str, object]]:
-    """Return the tools that a request lets an answer call, by name.
-
-    Spelled as chat does (inside `function`) or as responses do. Of a `choice` of one tool only its name is known.
-    """
+    """Return the callable tools by name, in chat's or responses' spelling. Of a `choice` only the name is known."""
     if choice == "none":
         return {}
     chosen = [choice] if isinstance(choice, dict) and choice.get("type", "function") in _CHOICE_OF_ONE else tools

@@ -17,10 +17,7 @@ from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """The samples of one metric: all `names` added up, of the series with these `labels`, times `scale`.
-
-    `combine` is for a server whose engines report it one by one.
-    """
+    """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines."""
 
     names: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)

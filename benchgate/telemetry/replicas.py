@@ -42,10 +42,7 @@ class Counted:
 
 @dataclass(slots=True)
 class ReplicaCounter:
-    """Counts the replicas of one deployment, each time in the same way. Addresses may hold what must not be shown.
-
-    `page` is the server's page of metrics; None where it has none.
-    """
+    """Counts replicas, each time the same way. Addresses are secret; `page` is the metrics page, if any."""
 
     target: Target
     ready: Ready

@@ -40,10 +40,7 @@ _LARGEST_PAGE_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources that are read around a deployment's stages. Addresses may hold secrets.
-
-    `gpu` is the address of a DCGM exporter's page or `nvidia-smi`; `devices` None means all of them.
-    """
+    """The sources of a deployment (secret addresses); `gpu`: DCGM page or `nvidia-smi`; `devices` None: all."""
 
     page: str | None = field(default=None, repr=False)
     gpu: str | None = field(default=None, repr=False)
@@ -269,10 +266,7 @@ def _number(cell: str) -> float | None:
 
 
 def accelerator_facts(sources: Sources, target: Target, command: Sequence[str] = NAMES_COMMAND) -> dict[str, object]:
-    """Return `accelerator_names`, in the order of their numbers, and `driver`, as far as they are known.
-
-    They are reported by what `gpu` of the deployment names: `nvidia-smi` of this machine, or a DCGM exporter.
-    """
+    """Return `accelerator_names` by number, and `driver`, as reported by `nvidia-smi` or a DCGM exporter."""
     if sources.gpu is None:
         return {}
     found = _names_by_smi(command) if sources.gpu == NVIDIA_SMI else _names_by_page(sources.gpu, target)

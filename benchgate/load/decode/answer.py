@@ -119,10 +119,7 @@ class AnswerContent:
         self.take_call(key, item.get("name"), None if has_arguments else item.get("arguments"))
 
     def take_same(self, name: str, texts: bytes) -> None:
-        """Add the texts of events that differ in their field `name` alone: JSON without quotes, each ended by LF.
-
-        Each text is decoded by itself where its bytes are no whole characters, as if it had come alone.
-        """
+        """Add texts of events that differ in `name` alone: JSON without quotes, each ended by LF, decoded by itself."""
         text = texts.decode("utf-8", "replace").replace("\n", "")
         if "\\" in text:
             text = from_json(f'"{text}"')

@@ -93,10 +93,7 @@ class Replay:
 
 
 def read_replay(path: str, speed: float, requests: int | None, duration_s: float | None) -> Replay:
-    """Read the first `requests` rows of a trace, or those that are due within `duration_s` at that speed.
-
-    Raises SuiteError for a trace that cannot be read, and ValueError when it has fewer rows, or the speed is none.
-    """
+    """Read `requests` rows of a trace, or those within `duration_s`. Raises SuiteError, or ValueError if too few."""
     if not 0 < speed <= _MOST_SPEED:
         raise ValueError(f"{speed:g} is no speed; write a number above 0 and at most {_MOST_SPEED:,}, like 2")
     rows = load_trace(Path(path), requests or _MOST_ROWS)

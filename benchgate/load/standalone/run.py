@@ -45,10 +45,7 @@ _AFTER_ALL = 2**40  # first number of the ramp where the number of measured requ
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRequests:
-    """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers.
-
-    Numbers begin at `first`. `at_ns` are the instants of a ramp's requests; without them a ramp is endless.
-    """
+    """Every `workers`-th request from `worker`, numbered from `first`. A ramp without `at_ns` is endless."""
 
     options: LoadOptions
     worker: int = 0
