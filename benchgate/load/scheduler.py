@@ -20,7 +20,7 @@ from time import monotonic_ns
 
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.record import chunks_so_far, failure_and_content, progress_of
+from benchgate.load.decode.record import failure_and_content, progress_of, read_streamed
 from benchgate.load.http.exchange import CancellingExchange, Exchange, Failure, Progress, Response
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import PreparedRequest, request_wire
@@ -41,17 +41,12 @@ class CancelScope:
     """Breaks off all that one class of traffic has under way, once and for all."""
 
     def __init__(self) -> None:
-        self._taken = False
+        self.taken = False  # then nothing more is to be sent
         self._under_way: set[Exchange] = set()
-
-    @property
-    def taken(self) -> bool:
-        """Return True if nothing more is to be sent."""
-        return self._taken
 
     def take(self) -> None:
         """Break off what is under way, and what would still begin."""
-        self._taken = True
+        self.taken = True
         for exchange in tuple(self._under_way):
             exchange.cancel()
 
@@ -93,7 +88,7 @@ class ExchangeOptions:
 
     def chunks(self, body: Iterable[Read]) -> int:
         """Return the number of chunks with output in a body so far."""
-        return chunks_so_far(body, self.ask)
+        return len(read_streamed(body, self.ask).chunk_ns)
 
 
 _PLAIN = ModelRequest("chat", {}, None)

@@ -239,19 +239,15 @@ def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) ->
     return read(body, secret=secret)
 
 
-def chunks_so_far(body: Iterable[Read], ask: ModelRequest) -> int:
-    """Return the number of chunks with output in a streamed body so far."""
-    return len(_streamed(body, ask).chunk_ns)
-
-
 def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
     """Return how far a streamed body has come."""
-    stream = _streamed(body, ask)
+    stream = read_streamed(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
     return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
 
 
-def _streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
+def read_streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
+    """Decode a streamed body, as far as it has come."""
     return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 

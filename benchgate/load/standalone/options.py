@@ -237,13 +237,7 @@ class LoadOptions:
                 raise UsageError(f'--workers: {workers!r} is not a number of processes; write "auto" or "2"')
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
-        try:
-            server = ServerAddress.of(url)
-        except TargetError as exc:
-            raise UsageError(str(exc)) from exc
-        if (problem := version_problem(url)) is not None:
-            raise UsageError(f"the address {problem}")
-        route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
+        server = _server_address(url)
         if audit and (refusal := audit_refusal(server)) is not None:
             raise UsageError(f"--audit: {refusal}")
         options = cls(
@@ -267,13 +261,23 @@ class LoadOptions:
             api_key=api_key,
             open_headers=open_headers,
             secret_headers=secret_headers,
-            route=route,
+            route=read_route(server, ca=ca, cert=cert, key=key, proxy=proxy),
             audit=audit,
             warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
         )
         if options.workers is not None or cluster is not None:
             return options
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
+
+
+def _server_address(url: str) -> ServerAddress:
+    try:
+        server = ServerAddress.of(url)
+    except TargetError as exc:
+        raise UsageError(str(exc)) from exc
+    if (problem := version_problem(url)) is not None:
+        raise UsageError(f"the address {problem}")
+    return server
 
 
 def _exactly_one(given: Mapping[str, object]) -> None:
