@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import replace
 from time import process_time_ns
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -93,7 +92,7 @@ class EventLoopProbe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ticker.close()
 
     def start(self) -> None:

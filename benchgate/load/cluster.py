@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from benchgate.errors import BenchgateError, ClusterError, UsageError, lacking
@@ -254,7 +253,7 @@ class ClusterFleet:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def run(self, stage: Shard, begins: Callable[[int], None] | None = None) -> StageResult:

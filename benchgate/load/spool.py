@@ -21,7 +21,6 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic_ns
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -71,7 +70,7 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def append(self, spooled: SpoolEntry) -> None:

@@ -22,7 +22,6 @@ from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 
 import uvloop
@@ -281,7 +280,7 @@ class Fleet:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
         self._clear()
         self._stack.close()

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from benchgate import child_process
@@ -352,7 +351,7 @@ class EvalProcess:
             )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()

@@ -142,15 +142,11 @@ class PromptReplies:
         return None if reply is None else reply.content
 
 
-def comparison_rules(settings: Shadow) -> ComparisonRules:
-    """Return the rules of a suite by which two answers differ."""
-    compare, similarity = settings.compare, settings.similarity
-    json = JsonRules.of(compare.ignore_paths, compare.tolerance, case=compare.case)
-    return ComparisonRules(compare.by, json, None if similarity is None else similarity.same_above)
-
-
-def item_of(answered: PromptReplies, settings: Shadow, rules: ComparisonRules) -> ShadowItem:
+def item_of(answered: PromptReplies, settings: Shadow) -> ShadowItem:
     """Return the record of one prompt, with texts only if the suite stores them."""
+    compare, same_above = settings.compare, None if settings.similarity is None else settings.similarity.same_above
+    json_rules = JsonRules.of(compare.ignore_paths, compare.tolerance, case=compare.case)
+    rules = ComparisonRules(compare.by, json_rules, same_above)
     prompt, replies = answered.prompt, answered.replies
     in_any_order = answered.prompt.fields.get("parallel_tool_calls") is not False
     found = {}

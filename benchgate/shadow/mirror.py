@@ -19,7 +19,6 @@ from benchgate.shadow.assessors import (
     PromptReplies,
     assess,
     client_of,
-    comparison_rules,
     item_of,
     request_reply,
     seed_of,
@@ -76,8 +75,7 @@ class _Comparison:
 
     def observation(self, fault: str | None = None) -> ShadowObservation:
         """Return the items answered so far."""
-        rules = comparison_rules(self.settings)
-        items = tuple(item_of(self.answered[at], self.settings, rules) for at in sorted(self.answered))
+        items = tuple(item_of(self.answered[at], self.settings) for at in sorted(self.answered))
         fault = fault or self.fault
         if fault is None and items and all(item.error is not None for item in items):
             fault = f"no prompt was answered by all three: {items[0].error}"

@@ -254,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reply: OpenReply | None = None  # the request being answered
         self.received_ns = 0  # when the kernel had the last of what was read
         self.late_writes = 0  # the kernel did not take them whole
-        self.write: Callable[[bytes], None] = _nowhere  # the transport's own, without a call between
+        self.write: Callable[[bytes], None] = nowhere  # the transport's own, without a call between
         self._serve = serve
         self._turns = turns
         self._has_turn = False  # one is to come
@@ -370,8 +370,8 @@ class Connection(asyncio.BufferedProtocol):
             self._idle = None
 
 
-def _nowhere(data: bytes) -> None:
-    pass
+def nowhere(data: bytes) -> None:
+    """Write nothing: the connection is gone, or not there yet."""
 
 
 _BACKLOG = 4096

@@ -20,7 +20,7 @@ from zlib import crc32
 from benchgate import child_process
 from benchgate.errors import UsageError
 from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, merged
-from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, whole
+from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, nowhere, whole
 from benchgate.sim.process import start_sim
 from benchgate.suite.simulator import SimSettings
 
@@ -455,12 +455,8 @@ class _Answering:
 
     def abandon(self) -> None:
         """Discard the response: the client has left."""
-        self._line.write = _nowhere
+        self._line.write = nowhere
 
     async def _write(self, answer: Awaitable[bytes]) -> None:
         self._line.write(await answer)
         self._line.done(keep=self._request.keeps_alive)
-
-
-def _nowhere(data: bytes) -> None:
-    pass

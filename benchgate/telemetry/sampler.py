@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
@@ -66,7 +65,7 @@ class Sampler:
             self._gpu = enter(PageSource(sources.gpu, self._target)).fetch
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
