@@ -16,7 +16,7 @@ from benchgate.units import parse_percent_ratio, show_percent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from benchgate.shadow.drift import Drift
+    from benchgate.shadow.sampling import Drift
 
 shadow_app = typer.Typer(help="Sample recorded prompts and detect drift", no_args_is_help=True)
 
@@ -87,11 +87,11 @@ def drift(
     from dataclasses import asdict
 
     from benchgate.model.verdict import Outcome
-    from benchgate.shadow.drift import drift as compared
-    from benchgate.shadow.drift import traits_of_logs, traits_of_sample
     from benchgate.shadow.prompts import load_prompts
     from benchgate.shadow.redaction import redactor_of
     from benchgate.shadow.request_log import LogSummary
+    from benchgate.shadow.sampling import drift as compared
+    from benchgate.shadow.sampling import traits_of_logs, traits_of_sample
 
     was = traits_of_sample(load_prompts(sample))
     found = compared(was, traits_of_logs(logs, redactor_of(rules, redact or ()), LogSummary(), _log_progress))

@@ -20,7 +20,7 @@ from benchgate.pipeline.deployments import endpoints_of
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.plan.preview import Preview
-from benchgate.quality.loglikelihood import probe_scoring
+from benchgate.quality.logprobs import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.quality import Judge, Similarity

@@ -255,7 +255,16 @@ def pad(model: GgufModel, extra_layers: int) -> GgufModel:
     """
     first = [t for t in model.tensors if t.name.startswith(_FIRST_LAYER)]
     rng = np.random.default_rng(0)
-    filler = {t.name.removeprefix(_FIRST_LAYER): Tensor(t.name, _filler(t, rng), t.ggml_type) for t in first}
+    filler = {}
+    for tensor in first:
+        data = tensor.data
+        if data.ndim == 1:  # a norm's scale
+            data = np.ones_like(data)
+        elif tensor.name.endswith(_OUTPUT_PROJECTIONS):
+            data = np.zeros_like(data)
+        else:
+            data = (rng.standard_normal(data.shape) * _FILLER_DEVIATION).astype(data.dtype)
+        filler[tensor.name.removeprefix(_FIRST_LAYER)] = replace(tensor, data=data)
     extra = tuple(
         Tensor(f"blk.{layer}.{part}", tensor.data, tensor.ggml_type)
         for layer in range(model.layers, model.layers + extra_layers)
@@ -264,15 +273,6 @@ def pad(model: GgufModel, extra_layers: int) -> GgufModel:
     key = f"{model.architecture}.block_count"
     declared = replace(model.fields[key], value=model.layers + extra_layers)
     return replace(model, fields=model.fields | {key: declared}, tensors=model.tensors + extra)
-
-
-def _filler(tensor: Tensor, rng: np.random.Generator) -> NDArray[Any]:
-    data = tensor.data
-    if data.ndim == 1:  # a norm's scale
-        return np.ones_like(data)
-    if tensor.name.endswith(_OUTPUT_PROJECTIONS):
-        return np.zeros_like(data)
-    return (rng.standard_normal(data.shape) * _FILLER_DEVIATION).astype(data.dtype)
 
 
 def quantize(model: GgufModel, weights: str) -> GgufModel:

@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import replace
 from time import process_time_ns
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -25,10 +24,7 @@ _LEAST_STAMPED = 0.9  # of the reads: the kernel takes a moment to begin with it
 
 
 class ReadDelays:
-    """Delays between arrival and read, in bounded memory: of too many, every second one is dropped.
-
-    A kernel timestamp is that of the last byte of a read.
-    """
+    """Delays between a read's last byte in the kernel and the read; of too many, every second one is dropped."""
 
     def __init__(self) -> None:
         self._kept_ns = array("q")
@@ -96,7 +92,7 @@ class EventLoopProbe:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ticker.close()
 
     def start(self) -> None:
@@ -109,10 +105,7 @@ class EventLoopProbe:
         self._sample(self._ticker.stop())
 
     def seen(self, use: ClientUse) -> ClientUse:
-        """The same with the read delay, and how busy the worker was, filled in.
-
-        The p99 of fewer than 100 ticks (two seconds) is the largest of them.
-        """
+        """Return the use with read delays and CPU share. The p99 of fewer than 100 ticks (2 s) is the largest."""
         delays_s = _ints(self._late_ns) / _NS
         return replace(
             with_read_delays(use, delays_s, by_kernel=False),
@@ -142,11 +135,7 @@ def with_read_delays(use: ClientUse, delays_s: FloatArray, *, by_kernel: bool) -
 
 
 def with_stamps(use: ClientUse, delays_s: FloatArray) -> ClientUse:
-    """Client use with the kernel's read delays beside the canary's: of both the worse.
-
-    A stamp is that of the last packet of a read. After a stall of the client it tells how long the newest one waited,
-    and the canary how long the others did.
-    """
+    """Return the worse of kernel (last packet of a read: the newest one's wait) and canary (the others') delays."""
     stamped = with_read_delays(use, delays_s, by_kernel=True)
     if stamped.read_delay_by != "kernel":
         return use
@@ -159,10 +148,7 @@ def with_stamps(use: ClientUse, delays_s: FloatArray) -> ClientUse:
 
 
 def peak_cpu_share(at_ns: IntArray, cpu_ns: IntArray) -> float | None:
-    """The largest share of one core used over any 5 s, of CPU time read at these instants; None when none is so long.
-
-    Each window runs from one sample to the first one at least 5 s later.
-    """
+    """Return the largest share of one core used over 5 s, from a sample to the first one 5 s later; None if shorter."""
     end = np.searchsorted(at_ns, at_ns + _BUSY_OVER_NS)
     whole = end < len(at_ns)
     if not whole.any():

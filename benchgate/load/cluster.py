@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from benchgate.errors import BenchgateError, ClusterError, UsageError, lacking
@@ -49,10 +48,7 @@ def require_distributed() -> None:
 
 
 def connected(address: str) -> Client:
-    """Return a client of the scheduler at this address, with TLS as dask's own settings say.
-
-    Raises UsageError without dask.distributed or with no address, ClusterError when nobody answers.
-    """
+    """Return a client of the scheduler, with TLS as dask's settings say. Raises UsageError or ClusterError."""
     require_distributed()
     from distributed import Client as DistributedClient
 
@@ -197,10 +193,7 @@ class RemoteWorker:
             self.lost.set()
 
     def located(self, result: StageResult | None) -> StageResult:
-        """Return its result with its address in the faults. None counts as lost: all of its share was never sent.
-
-        The responses of a lost worker are on its own machine.
-        """
+        """Return its result with its address in the faults. None: a lost worker, whose responses are on its machine."""
         if result is None:
             whole = lost_worker(replace(self.shard, spool=None))
             return _with_faults(whole, (f"{self.name} {self.why}",))
@@ -260,7 +253,7 @@ class ClusterFleet:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def run(self, stage: Shard, begins: Callable[[int], None] | None = None) -> StageResult:
@@ -369,7 +362,7 @@ class ClusterFleet:
 
     async def _renew_lease(self, seat: RemoteWorker) -> None:
         while True:
-            if await self._ask(seat, cluster_job.is_ready):
+            if await self._call(seat, cluster_job.is_ready):
                 seat.ready.set()
             await asyncio.sleep(_RENEW_S if seat.ready.is_set() else _ASK_S)
 
@@ -392,19 +385,19 @@ class ClusterFleet:
                 continue
             seat.clock = await clock_of(self._client, seat.address)
             if seat.clock is None:
-                seat.mark_lost("did not tell its time")
+                seat.mark_lost("did not report its time")
             else:
                 longest_ns = max(longest_ns, seat.clock.uncertainty_ns)
         return time.time_ns() + _START_IN_NS + len(self._seats) * _SEND_NS + 2 * longest_ns
 
     async def _start(self, seat: RemoteWorker, start_ns: int) -> None:
         if seat.lost.is_set() or seat.clock is None:
-            await self._ask(seat, cluster_job.give_up)
+            await self._call(seat, cluster_job.give_up)
             return
-        while await self._ask(seat, cluster_job.start, start_ns + seat.clock.offset_ns) is None:
+        while await self._call(seat, cluster_job.start, start_ns + seat.clock.offset_ns) is None:
             await asyncio.sleep(_LOOK_S)  # better late than never: it waits for this
 
-    async def _ask(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
+    async def _call(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
         """Call a function on a worker. Return None when it cannot be reached; the scheduler knows if it is lost."""
         try:
             answers = await self._client.run(function, seat.job, *args, workers=[seat.address])
@@ -413,9 +406,9 @@ class ClusterFleet:
         return answers[seat.address]
 
     async def _interrupt(self) -> list[StageResult]:
-        asks = [self._ask(seat, cluster_job.give_up) for seat in self._seats]
+        calls = [self._call(seat, cluster_job.give_up) for seat in self._seats]
         futures = [asyncio.ensure_future(seat.future) for seat in self._seats if seat.future is not None]
-        waits = [*map(asyncio.ensure_future, asks), *futures]
+        waits = [*map(asyncio.ensure_future, calls), *futures]
         if not waits:
             return []
         await asyncio.wait(waits, timeout=_LEAVE_S)

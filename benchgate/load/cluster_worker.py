@@ -94,10 +94,7 @@ def release(fleet: str, dask_worker: Any) -> None:
 
 
 def do_shard(name: str) -> StageResult | None:
-    """Do what was handed over under this name; None when there is nothing: it was done before, or elsewhere.
-
-    Raises the BenchgateError that kept it from it.
-    """
+    """Run a shard that was assigned; None when it was done before, or elsewhere. Raises its BenchgateError."""
     job = _JOBS.get(name)
     if job is None or job.taken:
         return None

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
 from typing import Self
 
 from benchgate.load.decode.record import decode
@@ -71,7 +70,7 @@ class StageMonitor:
                 self._tails.append((shard.target, part.find(), self._stack.enter_context(SpoolTail(path))))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def read(self) -> None:

@@ -115,7 +115,7 @@ def server_vocabulary(target: Target, kind: str) -> Vocabulary:
     api = _APIS.get(target.dialect.engine)
     if api is None:
         raise UsageError(
-            f"`tokenizer: server` asks a server's /tokenize, which {target.dialect.engine} has not; name the "
+            f"`tokenizer: server` needs a server's /tokenize, which {target.dialect.engine} has not; name the "
             "tokenizer.json of its model"
         )
     where = f"the {target.arm} at {show_address(target.url)}"
@@ -153,10 +153,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def load_prompts_file(path: Path, *, conversing: bool) -> tuple[RecordedRequest, ...]:
-    """Every request of the file. Conversations are kept whole with `conversing`, else up to their first question.
-
-    Raises SuiteError with the problems of the file: it cannot be read, is empty, or has rows of no known kind.
-    """
+    """Read every request, conversations whole with `conversing`, else up to a question. Raises SuiteError."""
     source = str(path)
     try:
         text = read_text_file(path, RECORDED_BYTES, "utf-8-sig")
@@ -305,10 +302,7 @@ Vocabularies = Callable[[str, str], Vocabulary]
 
 
 def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context_tokens: int | None = None) -> Material:
-    """Read all files of a load but its traces. `context_tokens` is what the deployments hold; None: unknown.
-
-    Raises SuiteError with the problems of all of them, and UsageError where a tokenizer cannot be had.
-    """
+    """Read all files but traces; `context_tokens` None: unknown. Raises SuiteError or UsageError (tokenizer)."""
     reading = _Reading(suite_dir, load, context_tokens)
     material = Material(
         lengths=reading.each({name for w in reading.workloads for name in w.files}, reading.lengths),
@@ -367,10 +361,7 @@ class _Reading:
 
 
 def read_lengths(path: Path, columns: set[str], context_tokens: int | None = None) -> tuple[ObservedLengths, ...]:
-    """The rows of a CSV with the columns `input_tokens` and `output_tokens`, or `tokens` for either.
-
-    Raises SuiteError for what cannot be read, lacks one of `columns`, or is no length.
-    """
+    """Read a CSV with `input_tokens` and `output_tokens`, or `tokens` for either. Raises SuiteError."""
     source, problems, rows = str(path), list[Problem](), list[ObservedLengths]()
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -427,7 +418,7 @@ def _unfit(
         tokens_out = row.output_tokens or workload.most_output_tokens or 0
         if context_tokens is not None and tokens_in + tokens_out > context_tokens:
             salt = f", {marks} of them from `salt`," if marks else ""
-            what = f"has at least {tokens_in:,} tokens{salt} and asks for {tokens_out:,}{beyond(context_tokens)}"
+            what = f"has at least {tokens_in:,} tokens{salt} and requests {tokens_out:,}{beyond(context_tokens)}"
             what += "; take it out"
             yield Problem(source, row.line, None, "", what)
 

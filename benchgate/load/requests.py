@@ -105,10 +105,7 @@ class LookAhead(Iterator[PreparedRequest]):
 
 
 def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[PreparedRequest]:
-    """Yield the requests as bytes, in order; one at a time, so that endless plans work too.
-
-    Raises TargetError when the target's address or key cannot stand in a request.
-    """
+    """Yield the requests as bytes, one at a time. Raises TargetError for an address or key that no request can hold."""
     heads = dict[Endpoint, bytes]()
     alike: dict[tuple[Endpoint, bool], PlannedRequest] = {}
     for request in requests:
@@ -125,10 +122,7 @@ def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iter
 
 
 def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str] = ()) -> bytes:
-    """Encode one request. `earlier` are the model's own answers to earlier turns, where the request carries them.
-
-    Raises TargetError as `prepare_requests` does, and ValueError when `earlier` has another length than the turns.
-    """
+    """Encode a request, with the `earlier` answers where it carries them. Raises TargetError, or ValueError."""
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
     return _wire(_request_head(target, ask.endpoint), _body(target, ask, request.seed))
@@ -169,10 +163,7 @@ _BUFFER_BYTES = 2**16  # reading that much in one go stops the event loop for so
 
 @contextmanager
 def queued_in_file(folder: Path, requests: Iterable[PreparedRequest]) -> Iterator[Iterator[PreparedRequest]]:
-    """All requests, made at once and given back one by one from a nameless file in this folder.
-
-    Raises StoreError when it cannot be written.
-    """
+    """Prepare all requests at once, and yield them from a nameless file. Raises StoreError if it cannot be written."""
     known: dict[bytes, int] = {}  # heads, which are as many as there are lengths of bodies, and their numbers
     plan: dict[int, PlannedRequest] = {}
     with ExitStack() as kept:

@@ -20,10 +20,11 @@ from typing import Self
 import numpy as np
 
 from benchgate.load.decode.record import decode
+from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
-from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns, RequestRecord
+from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns
 from benchgate.model.request import ModelRequest
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import ClientUse
@@ -242,10 +243,7 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:
-    """Merge the results of workers that shared one start, as if one had done it all; rows in order of their index.
-
-    Read delay and the busiest share are those of the worker that was worst off.
-    """
+    """Merge the results of workers as if one had done it all; read delay and busiest share are the worst worker's."""
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
     if not results:
         return StageResult.of(no_rows(), 0.0, _merged_use([]))
@@ -264,10 +262,9 @@ def merged(results: Sequence[StageResult]) -> StageResult:
 
 
 def _window_s(shares: Sequence[ClassResult]) -> float:
-    """The window of all shares; 0 without one.
+    """Return the window of all shares; 0 without one.
 
-    Each worker of a closed loop is in steady state for a time of its own, and the rate is the sum of theirs: the window
-    is that in which all requests began at this rate.
+    The rates of closed loops in steady state add up: theirs is the window in which all began at the summed rate.
     """
     if not shares:
         return 0.0
@@ -336,21 +333,8 @@ def lost_worker(shard: Shard) -> StageResult:
         unsent = ColumnBuilder()
         for request in part.requests:
             if request.index not in answered:
-                unsent.add(
-                    RequestRecord(
-                        index=request.index,
-                        intended_ns=request.offset_ns or 0,
-                        sent_ns=None,
-                        chunk_ns=(),
-                        end_ns=None,
-                        input_tokens=None,
-                        output_tokens=None,
-                        token_source=None,
-                        finish_reason=None,
-                        http_status=None,
-                        error=ErrorClass.CLIENT,
-                        error_detail=f"{fault} before this request was over",
-                    )
-                )
+                failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
+                record, _ = decode(request.index, request.offset_ns or 0, 0, Response.unsent(failure))
+                unsent.add(record)
         classes.append(replace(read, requests=concatenate_columns([read.requests, unsent.columns()])))
     return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

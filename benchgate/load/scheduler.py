@@ -21,7 +21,7 @@ from typing import Protocol
 
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.record import chunks_so_far, failure_and_content, progress_of
+from benchgate.load.decode.record import failure_and_content, progress_of, read_streamed
 from benchgate.load.http.exchange import CancellingExchange, Exchange, Failure, Progress, Response
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import PreparedRequest, request_wire
@@ -43,17 +43,12 @@ class CancelScope:
     """Breaks off all that one class of traffic has under way, once and for all."""
 
     def __init__(self) -> None:
-        self._taken = False
+        self.taken = False  # then nothing more is to be sent
         self._under_way: set[Exchange] = set()
-
-    @property
-    def taken(self) -> bool:
-        """Return True if nothing more is to be sent."""
-        return self._taken
 
     def take(self) -> None:
         """Break off what is under way, and what would still begin."""
-        self._taken = True
+        self.taken = True
         for exchange in tuple(self._under_way):
             exchange.cancel()
 
@@ -67,10 +62,7 @@ class CancelScope:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeOptions:
-    """Options of one exchange while it is under way.
-
-    `leave` and `due_ns` (the intended send, monotonic) define when its client cancels; `cancel_scope` is of its class.
-    """
+    """Options of one exchange; `leave` and `due_ns` (intended send, monotonic) define when its client cancels."""
 
     ask: ModelRequest
     leave: ClientCancellation | None
@@ -98,17 +90,14 @@ class ExchangeOptions:
 
     def chunks(self, body: Iterable[Read]) -> int:
         """Return the number of chunks with output in a body so far."""
-        return chunks_so_far(body, self.ask)
+        return len(read_streamed(body, self.ask).chunk_ns)
 
 
 _PLAIN = ModelRequest("chat", {}, None)
 
 
 def conversation_turns(first: PreparedRequest, others: Iterator[PreparedRequest]) -> tuple[PreparedRequest, ...] | None:
-    """Return the requests of the session that this one begins, taken from those that follow; None for any other.
-
-    A plan holds the turns of a session one after the other.
-    """
+    """Take the turns that follow the first one of a session, which a plan holds one after the other; else None."""
     turn = first.turn
     if turn is None:
         return None
@@ -164,10 +153,7 @@ TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail i
 
 
 class Steady:
-    """The moment at which all classes in the foreground of a worker's share are in steady state.
-
-    No class sends a measured request before it, so that none is measured beside the start of another.
-    """
+    """The moment at which all foreground classes are in steady state; no measured request is sent before it."""
 
     def __init__(self, waiting: int) -> None:
         self._waiting = waiting
@@ -184,10 +170,7 @@ class Steady:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedClass:
-    """A class of traffic, ready to be sent. `ramp` are the requests of its ramp; None for a class without one.
-
-    Instants of an open loop's measured requests count from `lead_ns`, those of its ramp from the start.
-    """
+    """A class ready to be sent. Measured instants count from `lead_ns`, those of its `ramp` from the start."""
 
     level: Level
     requests: Iterator[PreparedRequest]
@@ -397,10 +380,7 @@ class TrafficClassRunner:
         return response
 
     async def _converse(self, turns: tuple[PreparedRequest, ...], due_ns: int, phase: Phase) -> Response:
-        """Send the turns of a conversation, each due when its user has thought about the answer to the one before.
-
-        A turn without an answer ends it: those that would have followed are recorded as not sent.
-        """
+        """Send turns, each due after its user's pause. After one without an answer the rest is recorded as not sent."""
         conversation = Conversation(self._target, turns)
         response = await self._ask(turns[0], due_ns, phase)
         for place, request in enumerate(turns[1:], start=1):

@@ -110,10 +110,7 @@ class PlannedRequests:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRequests:
-    """Planned requests again and again: request k of round r has the number r * `period` + k.
-
-    Where there are fewer than workers, each worker asks all of them, and every `rounds`-th round is its own.
-    """
+    """Planned requests again and again: k of round r is r * `period` + k. With few, a worker has every n-th round."""
 
     requests: tuple[PlannedRequest, ...]
     period: int  # how many the whole plan has, also where this is one worker's share of it
@@ -149,10 +146,7 @@ class RepeatedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SaltedRequests:
-    """Planned requests with salted prompts (`plan.salt`), each salted when it is prepared: a plan is held once.
-
-    `vocabulary` and `noise` are those of their class.
-    """
+    """Planned requests with prompts salted (`plan.salt`) by vocabulary and noise of their class when prepared."""
 
     requests: PlannedRequests
     salt: int

@@ -21,7 +21,6 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic_ns
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -43,10 +42,7 @@ _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fau
 
 
 class Phase(Enum):
-    """Part of a stage in which a request began: before, among or after the measured ones. The first and last are ramp.
-
-    The value is its mark in the spool.
-    """
+    """Part of a stage in which a request began. The first and last are ramp; the value is its mark in the spool."""
 
     LEAD = _LEAD
     MEASURED = 0
@@ -74,7 +70,7 @@ class Spool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def append(self, spooled: SpoolEntry) -> None:
@@ -134,7 +130,7 @@ class SpoolTail:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fd is not None:
             os.close(self._fd)
 
@@ -257,10 +253,7 @@ class SpoolWriter:
         self._unkeepable: StoreError | None = None
 
     def keep(self, spooled: SpoolEntry) -> None:
-        """Keep an answer at once; of several that end together the others when all have sent their next request.
-
-        Raises StoreError when this one, or one before it, could not be kept.
-        """
+        """Keep an answer at once, those that end with it a little later. Raises StoreError, also for earlier ones."""
         if self._unkeepable is not None:
             raise self._unkeepable
         self.count += 1

@@ -36,10 +36,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row as it stands in the file: its line, and its values with the column each begins at, all from 1.
-
-    `header` is where its keys are written, once for all rows; None where each row writes its own.
-    """
+    """A row: line, values, and the column of each, from 1. `header` has the keys' place, None where rows have keys."""
 
     line: int
     values: Mapping[str, object]
@@ -153,10 +150,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A known kind of trace. `unit_ns` is what its instant counts in; None for a date and time.
-
-    A public kind has more columns than these, which mean nothing here; in our own (`is_own`) every other is a mistake.
-    """
+    """A kind of trace; `unit_ns` of its instant (None: date). Only our own (`is_own`) may have no other columns."""
 
     name: str
     at: str
@@ -240,7 +234,7 @@ def load_trace(path: Path, limit: int, bounds: Bounds = Bounds()) -> tuple[Trace
                     tokens_in = request.input_tokens or bounds.input_tokens or 0
                     tokens_out = request.output_tokens or bounds.output_tokens or 0
                     if bounds.context_tokens is not None and tokens_in + tokens_out > bounds.context_tokens:
-                        what = f"asks for {tokens_in:,} tokens in and {tokens_out:,} out"
+                        what = f"has {tokens_in:,} tokens in and {tokens_out:,} out"
                         raise RowError(row.line, None, "", f"{what}{beyond(bounds.context_tokens)}; take the row out")
                     requests.append(request)
                 except HeaderError:

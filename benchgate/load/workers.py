@@ -22,7 +22,6 @@ from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 from typing import Self, cast
 
 import uvloop
@@ -181,10 +180,7 @@ class WorkerProcess:
             self._pipe.send(shard)
 
     def is_ready(self, deadline_s: float) -> bool:
-        """Wait until its connections are open, or until the deadline on `time.monotonic`. Return True if they are.
-
-        Raises the BenchgateError that it ended with.
-        """
+        """Return True once its connections are open before the deadline (time.monotonic). Raises its BenchgateError."""
         if self._pipe.poll(max(0.0, deadline_s - time.monotonic())):
             return self._receive() == _READY
         self._process.kill()
@@ -302,7 +298,7 @@ class Fleet:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
         self._clear()
         self._stack.close()

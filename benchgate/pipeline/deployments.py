@@ -20,7 +20,7 @@ from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, De
 from benchgate.pipeline.work import Work
 from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
-from benchgate.quality.loglikelihood import probe_scoring
+from benchgate.quality.logprobs import probe_scoring
 from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec, written_out

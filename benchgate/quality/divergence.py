@@ -10,7 +10,7 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -93,7 +93,8 @@ def diverge(
     `on_progress` gets the number of pieces done. A piece that an arm cannot read has no items and is named in `fault`;
     five in a row end it. An interrupt is a fault too, with the items so far; it is raised again afterwards.
     """
-    measurement = _Measurement(targets, pieces, settings, seed, limits, on_progress)
+    chosen = ChosenWay(None, settings.top, False, ())
+    measurement = _Measurement(targets, pieces, settings, seed, limits, on_progress, chosen)
     try:
         asyncio.run(measurement.run())
     except (KeyboardInterrupt, SystemExit):
@@ -122,77 +123,69 @@ class PositionReading:
     top: Mapping[str, float]
 
 
+@dataclass(slots=True, eq=False)
 class _Measurement:
-    def __init__(
-        self,
-        targets: Mapping[Arm, Target],
-        pieces: Sequence[Piece],
-        settings: Divergence,
-        seed: int,
-        limits: Limits,
-        on_progress: Callable[[int], None] | None,
-    ) -> None:
-        self._targets = targets
-        self._pieces = pieces
-        self._settings = settings
-        self._seed = seed
-        self._limits = limits
-        self._on_progress = on_progress
-        self._chosen = ChosenWay(None, settings.top, False, ())
-        self._items: dict[int, list[DivergenceItem]] = {}
-        self._faults: dict[int, str] = {}
-        self._failed_in_a_row = 0
-        self._listings: dict[Arm, set[int]] = {arm: set() for arm in Arm}
+    targets: Mapping[Arm, Target]
+    pieces: Sequence[Piece]
+    settings: Divergence
+    seed: int
+    limits: Limits
+    on_progress: Callable[[int], None] | None
+    chosen: ChosenWay
+    items: dict[int, list[DivergenceItem]] = field(default_factory=dict)
+    faults: dict[int, str] = field(default_factory=dict)
+    failed_in_a_row: int = 0
+    listings: dict[Arm, set[int]] = field(default_factory=lambda: {arm: set() for arm in Arm})
 
     def observation(self, fault: str | None = None) -> DivergenceObservation:
         """Return the observation so far."""
         return DivergenceObservation(
-            items=tuple(item for number in sorted(self._items) for item in self._items[number]),
-            expected_n=sum(piece.positions for piece in self._pieces),
+            items=tuple(item for number in sorted(self.items) for item in self.items[number]),
+            expected_n=sum(piece.positions for piece in self.pieces),
             fault=fault or self._fault(),
-            way=self._chosen.way,
-            top=self._chosen.top,
-            whole=self._chosen.whole,
-            passed_over=self._chosen.passed_over,
+            way=self.chosen.way,
+            top=self.chosen.top,
+            whole=self.chosen.whole,
+            passed_over=self.chosen.passed_over,
         )
 
     async def run(self) -> None:
         """Choose the way, then read until every piece has its items or a deployment is gone."""
-        roles = (Arm.BASELINE, Arm.CANDIDATE, *([Arm.BASELINE] if self._settings.repeat_baseline else []))
+        roles = (Arm.BASELINE, Arm.CANDIDATE, *([Arm.BASELINE] if self.settings.repeat_baseline else []))
         async with AsyncExitStack() as stack:
             clients = [
                 await stack.enter_async_context(
                     AsyncJsonClient(
-                        self._targets[arm],
-                        connect_s=self._limits.connect_s,
-                        total_s=self._limits.total_s,
-                        connections=self._settings.concurrency,
+                        self.targets[arm],
+                        connect_s=self.limits.connect_s,
+                        total_s=self.limits.total_s,
+                        connections=self.settings.concurrency,
                         retry=RETRY,
                     )
                 )
                 for arm in roles
             ]
-            self._chosen = await _choose_way(clients[0], clients[1], self._settings, self._pieces[0])
-            if self._chosen.way is None:
+            self.chosen = await _choose_way(clients[0], clients[1], self.settings, self.pieces[0])
+            if self.chosen.way is None:
                 return
-            queue = iter(enumerate(self._pieces))
-            workers = min(self._settings.concurrency, len(self._pieces))
-            await asyncio.gather(*(self._work(queue, clients, self._chosen.way) for _ in range(workers)))
+            queue = iter(enumerate(self.pieces))
+            workers = min(self.settings.concurrency, len(self.pieces))
+            await asyncio.gather(*(self._work(queue, clients, self.chosen.way) for _ in range(workers)))
 
     async def _work(
         self, queue: Iterator[tuple[int, Piece]], clients: Sequence[AsyncJsonClient], way: ProbabilitySource
     ) -> None:
         for number, piece in queue:
-            if self._failed_in_a_row >= _GIVE_UP_AFTER:
+            if self.failed_in_a_row >= _GIVE_UP_AFTER:
                 return
             try:
-                self._items[number] = await self._read(piece, clients, way)
-                self._failed_in_a_row = 0
+                self.items[number] = await self._read(piece, clients, way)
+                self.failed_in_a_row = 0
             except TargetError as exc:
-                self._faults[number] = str(exc)
-                self._failed_in_a_row += 1
-            if self._on_progress is not None:
-                self._on_progress(len(self._items) + len(self._faults))
+                self.faults[number] = str(exc)
+                self.failed_in_a_row += 1
+            if self.on_progress is not None:
+                self.on_progress(len(self.items) + len(self.faults))
 
     async def _read(
         self, piece: Piece, clients: Sequence[AsyncJsonClient], way: ProbabilitySource
@@ -201,7 +194,7 @@ class _Measurement:
 
         async def read(role: str, client: AsyncJsonClient) -> tuple[int, list[PositionReading]]:
             try:
-                return await read_piece(client, way, piece, self._chosen.top, self._seed)
+                return await read_piece(client, way, piece, self.chosen.top, self.seed)
             except TargetError as exc:
                 raise TargetError(f"{role}: {exc}") from exc
 
@@ -216,8 +209,8 @@ class _Measurement:
         _require_same_tokens(tokens, cand_tokens, base, cand)
         if len(base) < piece.positions:
             raise TargetError(f"its second half has {len(base)} positions, and {piece.positions} are requested")
-        self._listings[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
-        self._listings[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
+        self.listings[Arm.BASELINE].update(hash(tuple(one.top.items())) for one in base)
+        self.listings[Arm.CANDIDATE].update(hash(tuple(one.top.items())) for one in cand)
         items = [
             (
                 DivergenceItem(
@@ -226,7 +219,7 @@ class _Measurement:
                     position=b.place,
                     kld=self._kld(b, c),
                     same_top1=same_top1(b.top, c.top),
-                    bound=not self._chosen.whole,
+                    bound=not self.chosen.whole,
                     shared=shared_tokens(b.top, c.top),
                     baseline_ln=b.ln,
                     candidate_ln=c.ln,
@@ -244,7 +237,7 @@ class _Measurement:
 
     def _kld(self, base: PositionReading, other: PositionReading) -> float:
         try:
-            if not self._chosen.whole:
+            if not self.chosen.whole:
                 named = all(token.startswith("#") for token in (*base.top, *other.top))  # by ids
                 return kld_lower_bound(base.top, other.top, named=named)
             return exact_kld(base.top, other.top)
@@ -252,15 +245,15 @@ class _Measurement:
             raise TargetError(str(exc)) from exc
 
     def _fault(self) -> str | None:
-        if self._chosen.way is None:
-            tried = "; ".join(self._chosen.passed_over) or "none was tried"
+        if self.chosen.way is None:
+            tried = "; ".join(self.chosen.passed_over) or "none was tried"
             return f"no way to the probabilities of a text works on both arms: {tried}"
-        if self._faults:
-            first = min(self._faults)
-            count, name = f"{len(self._faults)} of {len(self._pieces)} pieces", self._pieces[first].name
-            return f"{count} could not be read, first {name}: {self._faults[first]}"
-        for arm, listings in self._listings.items():
-            if len(listings) == 1 and sum(map(len, self._items.values())) >= _MIN_POSITIONS_TO_DIFFER:
+        if self.faults:
+            first = min(self.faults)
+            count, name = f"{len(self.faults)} of {len(self.pieces)} pieces", self.pieces[first].name
+            return f"{count} could not be read, first {name}: {self.faults[first]}"
+        for arm, listings in self.listings.items():
+            if len(listings) == 1 and sum(map(len, self.items.values())) >= _MIN_POSITIONS_TO_DIFFER:
                 return f"the {arm.value} lists the same probabilities at every position, so it does not read the texts"
         return None
 
@@ -291,7 +284,11 @@ async def _choose_way(
         faults = await asyncio.gather(*(_way_fault(one, way, probe, settings.top) for one in (baseline, candidate)))
         named = [f"{arm}: {fault}" for arm, fault in zip(("baseline", "candidate"), faults, strict=True) if fault]
         if not named:
-            size = await _shared_vocabulary(baseline, candidate) if way == "n_probs" else None
+            size = None
+            if way == "n_probs":  # the whole vocabulary, if both report the same and it is small enough to be listed
+                sizes = [await vocabulary_tokens(client) for client in (baseline, candidate)]
+                if sizes[0] == sizes[1] and sizes[0] is not None and sizes[0] <= _LARGEST_VOCABULARY:
+                    size = sizes[0]
             return ChosenWay(way, size or settings.top, size is not None, tuple(passed_over))
         passed_over.append(f"{way}: {'; '.join(named)}")
     return ChosenWay(None, settings.top, False, tuple(passed_over))
@@ -307,13 +304,6 @@ async def _way_fault(client: AsyncJsonClient, way: ProbabilitySource, probe: Pie
     if all(len(set(one.top.values())) == 1 for one in readings):
         return "it lists every token as equally probable, so its probabilities are not a model's"
     return None
-
-
-async def _shared_vocabulary(baseline: AsyncJsonClient, candidate: AsyncJsonClient) -> int | None:
-    """Return the size of the vocabulary if both arms report the same and it is small enough to be listed whole."""
-    sizes = {await vocabulary_tokens(client) for client in (baseline, candidate)}
-    size = sizes.pop()
-    return size if not sizes and size is not None and size <= _LARGEST_VOCABULARY else None
 
 
 async def read_piece(

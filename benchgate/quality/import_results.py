@@ -144,11 +144,6 @@ def _sample(row: dict[str, object], line: int) -> Sample:
     metrics = row["metrics"]
     if not isinstance(metrics, list) or not metrics or not all(isinstance(name, str) for name in metrics):
         raise ValueError("`metrics` names no metric; the item was not scored")
-    _check_hashes(row)
-    return Sample(line, int(str(row["doc_id"])), str(row["filter"]), tuple(metrics), row)
-
-
-def _check_hashes(row: Mapping[str, object]) -> None:
     requests = row["arguments"]
     first = requests.get("gen_args_0") if isinstance(requests, dict) else None
     sent = first.get("arg_0") if isinstance(first, dict) else None
@@ -159,10 +154,11 @@ def _check_hashes(row: Mapping[str, object]) -> None:
         "prompt_hash": sent if isinstance(sent, str) else None,
         "target_hash": row["target"],
     }
-    for name, text in texts.items():
-        if isinstance(text, str) and row[name] != _sha256(text):
-            what = name.removesuffix("_hash")
-            raise ValueError(f"`{name}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
+    for field, hashed in texts.items():
+        if isinstance(hashed, str) and row[field] != _sha256(hashed):
+            what = field.removesuffix("_hash")
+            raise ValueError(f"`{field}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
+    return Sample(line, int(str(row["doc_id"])), str(row["filter"]), tuple(metrics), row)
 
 
 def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> EvalItem:
@@ -210,10 +206,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def likelihoods(row: Mapping[str, object]) -> list[float]:
-    """Return the log-probability of each option. Empty unless the item is multiple choice.
-
-    lm-eval writes that of one option as the texts `["-1.5", "False"]`.
-    """
+    """Return each option's log-probability (lm-eval writes `["-1.5", "False"]`); empty unless multiple choice."""
     filtered = row["filtered_resps"]
     scored = []
     for response in filtered if isinstance(filtered, list) else ():
@@ -427,10 +420,7 @@ def _text(path: Path) -> str:
 
 
 def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task: str) -> Iterator[str]:
-    """Yield settings of the suite that a task's results contradict or do not report; `task` is lm-eval's name.
-
-    Without a key in the suite, all items and no system prompt are expected, and other settings are as in the files.
-    """
+    """Yield settings of the suite that results contradict or lack. Without a key: all items, no system."""
     limit = quality.limit if entry.limit is None else entry.limit
     few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
     expected, original = results.expected(task), results.original(task)
@@ -602,10 +592,7 @@ def parse_results(text: str, task: str) -> Results:
 
 
 def _comparable_args(model_args: object) -> dict[str, str]:
-    """Return model arguments as text, without those of the model and its machine and possible secrets.
-
-    Unknown arguments may change answers, so they stay. lm-eval writes a mapping, or `a=1,b=2`.
-    """
+    """Return arguments as text but for the model, its machine and secrets; lm-eval writes a mapping or `a=1`."""
     if isinstance(model_args, str):
         parts = (part.partition("=") for part in model_args.split(","))
         model_args = {name.strip(): value.strip() for name, _, value in parts}

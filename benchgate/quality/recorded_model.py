@@ -17,7 +17,7 @@ from lm_eval.api.model import LM
 
 from benchgate.errors import TargetError
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.loglikelihood import score_requests
+from benchgate.quality.logprobs import score_requests
 from benchgate.quality.protocol import GIVE_UP_AFTER, REQUEST_SEED, ItemAnswered, Job, SpoolWriter
 from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
@@ -132,10 +132,7 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         )
 
     def _body(self, request: Instance) -> tuple[dict[str, object], list[str]]:
-        """Return the body that lm-eval's own backend would send, in the engine's dialect, and the stop texts left out.
-
-        A chat endpoint takes four stop texts; answers are truncated at the others.
-        """
+        """Return the body as lm-eval's backend would send it, and the stops beyond a chat endpoint's four."""
         prompt, settings = request.args[0], dict(request.args[1])
         dialect, is_chat = self._job.target.dialect, self._job.endpoint == "chat"
         settings.pop("do_sample", None)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from benchgate import child_process
@@ -287,24 +286,19 @@ def _rounds(processes: Sequence[EvalProcess], limit_s: float, stop: Stop | None)
         left_s = max(deadline - time.monotonic(), 0.0)
         late = f"timed out after {show_duration(limit_s)} with tasks unfinished"
         yield from follow(processes, number, left_s, late)
-        if stop is not None and (check := stop(_pairs(processes))) is not None:
+        if stop is None:
+            continue
+        arms = {process.arm: process.items() for process in processes if process.repeat == 0}
+        pairs: Items = {}
+        if len(arms) == len(Arm):
+            pairs = {task: (items, arms[Arm.CANDIDATE][task]) for task, items in arms[Arm.BASELINE].items()}
+        if (check := stop(pairs)) is not None:
             for process in processes:
                 yield from process.stop_early(check)
 
 
-def _pairs(processes: Sequence[EvalProcess]) -> Items:
-    """Return each task's items of both arms so far. Empty if an arm is missing."""
-    arms = {process.arm: process.items() for process in processes if process.repeat == 0}
-    if len(arms) < len(Arm):
-        return {}
-    return {task: (items, arms[Arm.CANDIDATE][task]) for task, items in arms[Arm.BASELINE].items()}
-
-
 def follow(processes: Sequence[EvalProcess], rounds: int, limit_s: float, late: str) -> Iterator[QualityObservation]:
-    """Yield observations until each process is ready and has done so many rounds, or has none left to make.
-
-    If a process ends, or is not done within `limit_s`, all its open tasks get that fault.
-    """
+    """Yield observations until each process is ready and has done `rounds`. Late or ended ones get a fault."""
     deadline = time.monotonic() + limit_s
     while waiting := [one for one in processes if not (one.finished or (one.ready and one.rounds >= rounds))]:
         for process in waiting:
@@ -357,7 +351,7 @@ class EvalProcess:
             )
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()

@@ -70,10 +70,7 @@ def _run_rounds(job: Job, spool: SpoolWriter, start_signals: threading.Semaphore
 
 
 def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: range, spool: SpoolWriter) -> int:
-    """Evaluate some rows of a task and return how many items lm-eval reports to have used.
-
-    With `repeats`, an item's score is the mean of its repetitions: they are not independent, so they count once.
-    """
+    """Evaluate rows, repeated ones by their mean (not independent), and return how many items lm-eval used."""
     from lm_eval.evaluator import evaluate
 
     scores: list[list[ItemScored]] = []

@@ -1,10 +1,12 @@
-"""Assessors of answers: an embeddings endpoint rates similarity, a judge decides which answer is better.
+"""Replies of both deployments to one prompt, the facts kept of them, and the assessors that rate them.
 
-They are no part of the measurement: all answers are there before the first of these requests is sent.
+Servers repeat the requests that they reject, and requests hold text of users. So unless texts are stored, an error is
+reported in benchgate's own words alone.
 
-Answers are written by others and may ask the judge for a verdict. So they stand between marks that nobody could know
-before writing them (a digest of the texts themselves), the judge sees both orders, and its reply counts only
-as the one JSON object that the prompt requests.
+An embeddings endpoint rates similarity, a judge decides which answer is better. They are no part of the measurement:
+all answers are there before the first of these requests is sent. Answers are written by others and may ask the judge
+for a verdict. So they stand between marks that nobody could know before writing them (a digest of the texts
+themselves), the judge sees both orders, and its reply counts only as the one JSON object that the prompt requests.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,28 +26,186 @@ import numpy as np
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import NO_VERDICT, UNFIT_JUDGE, FloatArray, JudgeVerdict
+from benchgate.model.records import (
+    ACCEPTED_FINISH,
+    NO_VERDICT,
+    UNFIT_JUDGE,
+    AnswerFacts,
+    FloatArray,
+    JudgeVerdict,
+    ShadowItem,
+)
 from benchgate.model.request import ModelRequest, text_request
-from benchgate.shadow.compare import AnswerContent, are_plain_text
-from benchgate.shadow.replies import (
-    OWN,
-    PAIRS,
-    WITH_PRIMARY,
-    Pair,
-    PromptReplies,
-    client_of,
-    request_reply,
-    seed_of,
-    show_error,
+from benchgate.plan.items import ShadowPrompt, text_sha256
+from benchgate.shadow.compare import (
+    CONTENT_FILTER,
+    AnswerContent,
+    ComparisonRules,
+    JsonRules,
+    are_plain_text,
+    compare_answers,
+    is_refusal,
+    make_transitive,
 )
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.quality import Judge, Shadow, Similarity
 from benchgate.suite.schema import Limits
 from benchgate.system import read_text_file
 from benchgate.targets.address import ServerAddress
-from benchgate.targets.client import AsyncJsonClient
+from benchgate.targets.answers import Answer, read_answer
+from benchgate.targets.client import AsyncJsonClient, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body, target_of
 from benchgate.targets.error_messages import RequestError
+from benchgate.targets.validity import form_of_fields
+
+Pair = tuple[str, str]
+WITH_PRIMARY: Pair = ("candidate", "primary")
+WITH_SECONDARY: Pair = ("candidate", "secondary")
+OWN: Pair = ("secondary", "primary")
+PAIRS = (WITH_PRIMARY, WITH_SECONDARY, OWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, or the reason why there is none."""
+
+    answer: Answer | None
+    error: str | None
+    latency_ns: int = 0
+
+    @property
+    def content(self) -> AnswerContent | None:
+        """The answer's content. None for an error and for an empty answer: two empty ones would agree."""
+        answer = self.answer
+        if answer is None:
+            return None
+        text = answer.text if answer.text and answer.text.strip() else answer.refusal or ""
+        if not text.strip() and not answer.calls and not is_refusal(answer):
+            return None
+        return AnswerContent(text, answer.calls)
+
+    @property
+    def problem(self) -> str | None:
+        """The reason why there is no content. None if there is."""
+        answer = self.answer
+        if answer is None:
+            return self.error
+        if self.content is not None:
+            return None
+        if answer.text is None:
+            return "the content of the answer is null"
+        ending = "" if answer.finish_reason == "stop" else f" with finish reason {answer.finish_reason}"
+        return f"an empty answer{ending}"
+
+
+def client_of(target: Target, limits: Limits, connections: int) -> AsyncJsonClient:
+    """Return a client that never retries: a shadow comparison sends every request once."""
+    return AsyncJsonClient(target, connect_s=limits.connect_s, total_s=limits.total_s, connections=connections)
+
+
+async def request_reply(client: AsyncJsonClient, target: Target, ask: ModelRequest, seed: int, *, quote: bool) -> Reply:
+    """Send one request for text. A refusal by the server's content filter is an answer."""
+    accepted = ACCEPTED_FINISH | {CONTENT_FILTER}
+    try:
+        response = await client.send("POST", PATHS[ask.endpoint], ask_body(target, ask, seed=seed))
+        answer = read_answer(ask.endpoint, response.status, response.body, secret=target.secrets, accepted=accepted)
+    except RequestError as error:
+        return Reply(None, show_error(error, quote=quote))
+    return Reply(answer, None, response.latency_ns)
+
+
+def seed_of(text: str) -> int:
+    """Return a seed that is the same for a text in every run, and differs from text to text."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4]) >> 1
+
+
+def show_error(error: RequestError, *, quote: bool) -> str:
+    """Return an error's message, without anything that the server wrote unless `quote`."""
+    return str(error) if quote or isinstance(error, TlsError) else error.summary
+
+
+@dataclass(slots=True)
+class PromptReplies:
+    """The replies to a prompt by name (`secondary` not if `once`), and what the assessors found, or why not."""
+
+    prompt: ShadowPrompt
+    replies: Mapping[str, Reply]
+    similarities: dict[Pair, float] = field(default_factory=dict)
+    similarity_error: str | None = None
+    judged: JudgeVerdict | None = None
+    judged_itself: JudgeVerdict | None = None
+    judge_error: str | None = None
+
+    def content(self, name: str) -> AnswerContent | None:
+        """Return the content of a reply. None if it is missing, failed or empty."""
+        reply = self.replies.get(name)
+        return None if reply is None else reply.content
+
+
+def item_of(answered: PromptReplies, settings: Shadow) -> ShadowItem:
+    """Return the record of one prompt, with texts only if the suite stores them."""
+    compare, same_above = settings.compare, None if settings.similarity is None else settings.similarity.same_above
+    json_rules = JsonRules.of(compare.ignore_paths, compare.tolerance, case=compare.case)
+    rules = ComparisonRules(compare.by, json_rules, same_above)
+    prompt, replies = answered.prompt, answered.replies
+    in_any_order = answered.prompt.fields.get("parallel_tool_calls") is not False
+    found = {}
+    for one, other in PAIRS:
+        first, second = answered.content(one), answered.content(other)
+        if first is not None and second is not None:
+            similarity = answered.similarities.get((one, other))
+            found[one, other] = compare_answers(first, second, rules, in_any_order=in_any_order, similarity=similarity)
+    pairs = dict(zip(found, make_transitive(*found.values()), strict=True))
+    digests, finishes, texts, facts = {}, {}, {}, {}
+    for name, reply in replies.items():
+        content = reply.content
+        digests[name] = None if content is None else content.digest
+        finishes[name] = None if reply.answer is None else reply.answer.finish_reason
+        texts[name] = str(content) if content is not None and settings.store_text else None
+        facts[name] = _facts(reply, prompt, settings)
+    problems = {name: reply.problem for name, reply in replies.items()}
+    return ShadowItem(
+        prompt_id=prompt.id,
+        prompt_sha256=text_sha256(prompt.prompt),
+        primary=digests.get("primary"),
+        secondary=digests.get("secondary"),
+        candidate=digests.get("candidate"),
+        primary_finish=finishes.get("primary"),
+        secondary_finish=finishes.get("secondary"),
+        candidate_finish=finishes.get("candidate"),
+        error="; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem is not None) or None,
+        prompt_text=prompt.prompt if settings.store_text else None,
+        primary_text=texts.get("primary"),
+        secondary_text=texts.get("secondary"),
+        candidate_text=texts.get("candidate"),
+        stratum=prompt.stratum,
+        once=prompt.once or None,
+        primary_facts=facts.get("primary"),
+        secondary_facts=facts.get("secondary"),
+        candidate_facts=facts.get("candidate"),
+        with_primary=pairs.get(WITH_PRIMARY),
+        with_secondary=pairs.get(WITH_SECONDARY),
+        own=pairs.get(OWN),
+        judged=answered.judged,
+        judged_itself=answered.judged_itself,
+        judge_error=answered.judge_error,
+        similarity_error=None if rules.by == "exact" else answered.similarity_error,  # `exact` needs no similarity
+    )
+
+
+def _facts(reply: Reply, prompt: ShadowPrompt, settings: Shadow) -> AnswerFacts | None:
+    if reply.answer is None:
+        return None
+    content = reply.content or AnswerContent("")
+    calls = [(call.name, call.arguments) for call in content.calls]
+    return AnswerFacts(
+        characters=len(content.text),
+        latency_ns=reply.latency_ns,
+        refusal=is_refusal(reply.answer, settings.compare.refusals),
+        tokens=reply.answer.output_tokens,
+        valid=form_of_fields(prompt.fields).is_met(content.text, calls),
+    )
+
 
 Choice = Literal["A", "B", "tie"]
 
@@ -184,10 +344,7 @@ class _Embedder:
         self._error = f"{near}, and from {self._same_above:g} on texts count as the same"
 
     async def assess(self, answered: PromptReplies) -> None:
-        """Fill in the cosines of plain texts that differ.
-
-        JSON and tool calls are left out: with another number in them they would be similar, too.
-        """
+        """Fill in the cosines of plain texts that differ; JSON and calls with another number would be similar."""
         pairs: dict[Pair, tuple[str, str]] = {}
         for pair in PAIRS:
             first, second = answered.content(pair[0]), answered.content(pair[1])
@@ -232,10 +389,7 @@ class _Judge:
         self._unfit: str | None = None
 
     async def self_test(self) -> None:
-        """Reject a judge that does not rate nonsense below an answer.
-
-        A suite's own prompt may ask for something that the test answers lack, so it is not tested.
-        """
+        """Reject a judge that does not rate nonsense below an answer. A suite's own prompt is not tested."""
         if self._prompt != BUILT_IN_PROMPT:
             return
         verdict, _ = await self._compare(_QUESTION, _ANSWER, _NONSENSE)
@@ -283,18 +437,23 @@ class _Judge:
 
 
 def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray, ...] | None:
-    """Return the vectors of a response, scaled to length 1, in the order of the request. None if any is invalid.
-
-    They are ordered by `index`, because their order in the response has no meaning.
-    """
+    """Return the vectors by their `index` (not their order), scaled to length 1. None if any is invalid."""
     data = document.get("data")
     rows = data if isinstance(data, list) else []
     by_index: dict[object, FloatArray] = {}
     for row in rows:
-        vector = _unit_vector(row.get("embedding")) if isinstance(row, dict) else None
-        if vector is None or isinstance(row.get("index"), bool) or not isinstance(row.get("index"), int):
+        if not isinstance(row, dict) or isinstance(row.get("index"), bool) or not isinstance(row.get("index"), int):
             return None
-        by_index[row["index"]] = vector
+        vector = row.get("embedding")
+        if not isinstance(vector, list) or not vector or not all(isinstance(x, int | float) for x in vector):
+            return None
+        try:
+            length = math.hypot(*vector)
+        except OverflowError:  # an integer too large for a float
+            return None
+        if not (math.isfinite(length) and length > 0):
+            return None
+        by_index[row["index"]] = np.array(vector, dtype=np.float64) / length
     found = tuple(by_index[index] for index in range(count) if index in by_index)
     is_one_size = len({len(vector) for vector in found}) == 1
     return found if is_one_size and len(found) == count == len(rows) else None
@@ -303,16 +462,6 @@ def read_embeddings(document: dict[str, object], count: int) -> tuple[FloatArray
 def cosine(one: FloatArray, other: FloatArray) -> float:
     """Return the cosine similarity of two vectors of length 1."""
     return float(np.clip(one @ other, -1.0, 1.0))
-
-
-def _unit_vector(found: object) -> FloatArray | None:
-    if not isinstance(found, list) or not found or not all(isinstance(x, int | float) for x in found):
-        return None
-    try:
-        length = math.hypot(*found)
-    except OverflowError:  # an integer too large for a float
-        return None
-    return np.array(found, dtype=np.float64) / length if math.isfinite(length) and length > 0 else None
 
 
 def load_judge_prompt(path: Path) -> str:
@@ -349,10 +498,7 @@ def read_choice(text: str | None) -> Choice | None:
 
 
 def verdict_of(primary_first: Choice | None, primary_second: Choice | None) -> JudgeVerdict:
-    """Combine the choices made with the primary answer as A and as B into the verdict on the other answer.
-
-    A preference counts only if it survives the swap.
-    """
+    """Combine the choices for the primary answer as A and as B: a preference counts only if it survives the swap."""
     if primary_first is None or primary_second is None:
         return JudgeVerdict.MISSING
     match primary_first, primary_second:

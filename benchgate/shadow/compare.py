@@ -13,6 +13,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -46,10 +47,7 @@ class NotJson(Exception):
 
 
 def normalise_text(text: str, *, case: bool = True) -> str:
-    """Normalise Unicode (NFKC), the white space inside and at the end of lines, and runs of blank lines.
-
-    Line breaks and indentation stay, because they matter in code. Without `case`, upper and lower case are equal.
-    """
+    """Normalise Unicode (NFKC), inner and trailing white space, blank lines; indentation stays. Fold without `case`."""
     lines = []
     for line in unicodedata.normalize("NFKC", text).splitlines():
         words = line.split()
@@ -75,10 +73,7 @@ def equal_values(one: object, other: object, rules: JsonRules) -> bool:
 
 
 def shape_of(value: object, rules: JsonRules) -> object:
-    """Return the keys and types of a value without its contents, to be compared by `==`.
-
-    Lists with elements of the same shapes have one shape, however long. An empty list has its own.
-    """
+    """Return keys and types for `==`. Lists of elements of the same shapes are equal; an empty one has its own."""
     return _shape(_without(value, rules.ignored))
 
 
@@ -187,7 +182,13 @@ class AnswerContent:
         """SHA-256 of the normalised content, in hex."""
         spelled = normalise_answer(self.text)
         if self.calls:
-            calls = [[call.name, _canonical_arguments(call.arguments)] for call in self.calls]
+            calls = []
+            for call in self.calls:
+                arguments = call.arguments.strip()
+                with suppress(NotJson):
+                    value = parse_structure(call.arguments)
+                    arguments = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+                calls.append([call.name, arguments])
             spelled = f"{spelled}\n{json.dumps(calls, ensure_ascii=False)}"
         return hashlib.sha256(spelled.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -226,6 +227,11 @@ def compare_answers(
     values = (_json(one.text), _json(other.text))
     is_json, has_calls = any(value is not None for value in values), bool(one.calls or other.calls)
     at_character = _first_difference(one.text, other.text)
+    at_word = None
+    if at_character is not None:  # the whole words before the one in which the texts first differ
+        before, after = one.text[:at_character], (one.text[at_character:], other.text[at_character:])
+        is_inside = bool(before) and not before[-1].isspace() and any(rest and not rest[0].isspace() for rest in after)
+        at_word = len(before.split()) - is_inside
     structure = None
     if is_json or has_calls:  # the same for JSON of one shape, and for calls of the same tools with such arguments
         outlines = [Counter(_outline(call, rules.json) for call in content.calls) for content in (one, other)]
@@ -240,7 +246,7 @@ def compare_answers(
         calls=_equal_calls(one.calls, other.calls, rules.json, in_any_order=in_any_order) if has_calls else None,
         structure=structure,
         at_character=at_character,
-        at_word=None if at_character is None else _words_before(one.text, other.text, at_character),
+        at_word=at_word,
         similarity=similarity,
     )
     label = _label(facts, rules.same_above)
@@ -253,20 +259,14 @@ def are_plain_text(one: AnswerContent, other: AnswerContent) -> bool:
 
 
 def make_transitive(*pairs: PairFacts) -> tuple[PairFacts, ...]:
-    """Make equality transitive: if two of three pairs are equal, so is the third.
-
-    A tolerance alone is not transitive, and the estimator needs three answers that fall into groups.
-    """
+    """Make equality transitive, as a tolerance is not: if two of three pairs are equal, so is the third."""
     if len(pairs) == 3 and sum(not pair.differs for pair in pairs) == 2:
         return tuple(replace(pair, differs=False) for pair in pairs)
     return pairs
 
 
 def is_refusal(answer: Answer, more_phrases: Iterable[str] = ()) -> bool:
-    """Return True if the server reports a refusal, or the answer begins with a phrase of one.
-
-    `more_phrases` are those of other languages or of one service.
-    """
+    """Return True for a reported refusal, or an answer that begins with a phrase of one (or of `more_phrases`)."""
     if answer.finish_reason == CONTENT_FILTER or answer.refusal is not None:
         return True
     if answer.calls:
@@ -318,14 +318,6 @@ def _first_difference(one: str, other: str) -> int | None:
         return None
     shorter = min(len(one), len(other))
     return next((at for at in range(shorter) if one[at] != other[at]), shorter)
-
-
-def _words_before(one: str, other: str, at: int) -> int:
-    before = one[:at]
-    is_inside = any(
-        before and not before[-1].isspace() and at < len(text) and not text[at].isspace() for text in (one, other)
-    )
-    return len(before.split()) - is_inside
 
 
 @lru_cache(maxsize=8)
@@ -385,10 +377,3 @@ def _arguments(call: ToolCall) -> object | None:
         return parse_structure(call.arguments if call.arguments.strip() else "{}")  # both mean no arguments
     except NotJson:
         return None
-
-
-def _canonical_arguments(arguments: str) -> str:
-    try:
-        return json.dumps(parse_structure(arguments), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    except NotJson:
-        return arguments.strip()

@@ -7,13 +7,22 @@ together, under equal load; a second request to an idle server would understate 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import INTERRUPTED, ShadowObservation
 from benchgate.plan.items import ShadowPrompt
-from benchgate.shadow.assessors import NO_ASSESSORS, Assessors, assess
-from benchgate.shadow.replies import PromptReplies, client_of, comparison_rules, item_of, request_reply, seed_of
+from benchgate.shadow.assessors import (
+    NO_ASSESSORS,
+    Assessors,
+    PromptReplies,
+    assess,
+    client_of,
+    item_of,
+    request_reply,
+    seed_of,
+)
 from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
 from benchgate.targets.client import AsyncJsonClient
@@ -44,7 +53,8 @@ def mirror(
     was answered by all three. After an interrupt the observation holds the items answered so far, with a fault, and
     the interrupt is raised again once the observation is taken.
     """
-    comparison = _Comparison(baseline, candidate, prompts, settings, limits)
+    targets = {"primary": baseline, "secondary": baseline, "candidate": candidate}
+    comparison = _Comparison(targets, prompts, settings, limits)
     try:
         asyncio.run(comparison.run(assessors, on_progress, on_assessed))
     except (KeyboardInterrupt, SystemExit):
@@ -53,26 +63,23 @@ def mirror(
     yield comparison.observation()
 
 
+@dataclass(slots=True, eq=False)
 class _Comparison:
-    def __init__(
-        self, baseline: Target, candidate: Target, prompts: Sequence[ShadowPrompt], settings: Shadow, limits: Limits
-    ) -> None:
-        self._targets = {"primary": baseline, "secondary": baseline, "candidate": candidate}
-        self._prompts = prompts
-        self._settings = settings
-        self._limits = limits
-        self._answered: dict[int, PromptReplies] = {}  # by the index of the prompt
-        self._unanswered = dict.fromkeys(Arm, 0)  # prompts in a row
-        self._fault: str | None = None
+    targets: Mapping[str, Target]
+    prompts: Sequence[ShadowPrompt]
+    settings: Shadow
+    limits: Limits
+    answered: dict[int, PromptReplies] = field(default_factory=dict)  # by the index of the prompt
+    unanswered: dict[Arm, int] = field(default_factory=lambda: dict.fromkeys(Arm, 0))  # prompts in a row
+    fault: str | None = None
 
     def observation(self, fault: str | None = None) -> ShadowObservation:
         """Return the items answered so far."""
-        rules = comparison_rules(self._settings)
-        items = tuple(item_of(self._answered[at], self._settings, rules) for at in sorted(self._answered))
-        fault = fault or self._fault
+        items = tuple(item_of(self.answered[at], self.settings) for at in sorted(self.answered))
+        fault = fault or self.fault
         if fault is None and items and all(item.error is not None for item in items):
             fault = f"no prompt was answered by all three: {items[0].error}"
-        return ShadowObservation(items, expected_n=len(self._prompts), fault=fault)
+        return ShadowObservation(items, expected_n=len(self.prompts), fault=fault)
 
     async def run(
         self,
@@ -81,32 +88,32 @@ class _Comparison:
         on_assessed: Callable[[int], None] | None,
     ) -> None:
         """Send all prompts, then have the answers assessed. Stop early if a deployment does not answer any more."""
-        queue, concurrency = iter(enumerate(self._prompts)), self._settings.concurrency
+        queue, concurrency = iter(enumerate(self.prompts)), self.settings.concurrency
         async with (
-            client_of(self._targets["primary"], self._limits, 2 * concurrency) as baseline,
-            client_of(self._targets["candidate"], self._limits, concurrency) as candidate,
+            client_of(self.targets["primary"], self.limits, 2 * concurrency) as baseline,
+            client_of(self.targets["candidate"], self.limits, concurrency) as candidate,
         ):
             clients = {"primary": baseline, "secondary": baseline, "candidate": candidate}
 
             async def work() -> None:
                 for at, prompt in queue:
-                    if self._fault is not None:
+                    if self.fault is not None:
                         return
-                    self._answered[at] = await self._send(clients, prompt)
+                    self.answered[at] = await self._send(clients, prompt)
                     if on_progress is not None:
-                        on_progress(len(self._answered))
+                        on_progress(len(self.answered))
 
-            await asyncio.gather(*(work() for _ in range(min(concurrency, len(self._prompts)))))
-        if self._fault is None:
-            replies = [self._answered[at] for at in sorted(self._answered)]
-            await assess(replies, assessors, self._settings, self._limits, on_assessed)
+            await asyncio.gather(*(work() for _ in range(min(concurrency, len(self.prompts)))))
+        if self.fault is None:
+            replies = [self.answered[at] for at in sorted(self.answered)]
+            await assess(replies, assessors, self.settings, self.limits, on_assessed)
 
     async def _send(self, clients: dict[str, AsyncJsonClient], prompt: ShadowPrompt) -> PromptReplies:
-        names = [name for name in self._targets if not (prompt.once and name == "secondary")]
-        ask, seed = prompt.ask(self._settings.max_tokens), seed_of(prompt.id)
-        quote = self._settings.store_text
+        names = [name for name in self.targets if not (prompt.once and name == "secondary")]
+        ask, seed = prompt.ask(self.settings.max_tokens), seed_of(prompt.id)
+        quote = self.settings.store_text
         replies = await asyncio.gather(
-            *(request_reply(clients[name], self._targets[name], ask, seed, quote=quote) for name in names)
+            *(request_reply(clients[name], self.targets[name], ask, seed, quote=quote) for name in names)
         )
         answered = PromptReplies(prompt, dict(zip(names, replies, strict=True)))
         problems = {name: reply.problem for name, reply in answered.replies.items()}
@@ -115,6 +122,6 @@ class _Comparison:
         return answered
 
     def _count_unanswered(self, arm: Arm, error: str | None) -> None:
-        self._unanswered[arm] = self._unanswered[arm] + 1 if error is not None else 0
-        if self._unanswered[arm] >= _GIVE_UP_AFTER and self._fault is None:
-            self._fault = f"the {arm.value} left {_GIVE_UP_AFTER} prompts in a row unanswered: {error}"
+        self.unanswered[arm] = self.unanswered[arm] + 1 if error is not None else 0
+        if self.unanswered[arm] >= _GIVE_UP_AFTER and self.fault is None:
+            self.fault = f"the {arm.value} left {_GIVE_UP_AFTER} prompts in a row unanswered: {error}"

@@ -299,10 +299,7 @@ class Redactor:
         return text
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """Raise TooSlowError as a signal handler, in the code of a rule alone.
-
-        An exception raised in a callback of the garbage collector would be printed and lost.
-        """
+        """Raise TooSlowError as a signal handler, only in a rule's code: in the garbage collector it would be lost."""
         if frame is not None and frame.f_globals.get("__package__") == __package__:
             raise TooSlowError(self._current_rule)
 

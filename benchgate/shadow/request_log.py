@@ -141,10 +141,7 @@ class LogSummary:
 def read_logs(
     paths: Sequence[Path], summary: LogSummary, on_file: Callable[[str], None] = lambda line: None
 ) -> Iterator[tuple[str, LoggedRequest]]:
-    """Yield every request with its place (`file:line`), file after file, and count the rest in `summary`.
-
-    Raises UsageError for a file that cannot be read or unpacked, and for one without any request.
-    """
+    """Yield each request with `file:line`, and count the rest in `summary`. Raises UsageError for a useless file."""
     for path in dict.fromkeys(paths):
         on_file(f"reading {path}")
         yield from _LogFile(path, summary).requests()
@@ -274,7 +271,7 @@ _WITHOUT_TEXT = (
 )  # fmt: skip
 _REQUEST_KEYS = ("request", "body", "messages", "prompt", "input")
 _WRAPPED = re.compile(r'\{\s*"(?:log|message|msg|stream|time|ts|timestamp|level|severity|logger)"')
-_NO_TEXT = "asks for no text (embeddings, rerank and the like)"
+_NO_TEXT = "requests no text (embeddings, rerank and the like)"
 _MAX_LABEL_CHARACTERS = 64
 
 _TEXT = r"(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"  # as Python's repr writes it
@@ -298,8 +295,11 @@ class _WithoutPromptError(Exception):
 
 def _read_json_line(line: str) -> LoggedRequest:
     values = _object(line)
-    if _has_failed(values):
-        raise _LeftOutError("the request failed or was refused")
+    response = values.get("response")
+    for holder in (values, response) if isinstance(response, dict) else (values,):
+        status = holder.get("status_code", holder.get("status"))
+        if holder.get("error") or (isinstance(status, int) and status >= 400):
+            raise _LeftOutError("the request failed or was refused")
     label = _label(values)
     body = _body(values)
     if label in _WITHOUT_TEXT:
@@ -329,10 +329,7 @@ def _wrapped_line(line: str) -> str | None:
 
 
 def _read_server_line(line: str) -> LoggedRequest | None:
-    """Read a request from a line of vLLM's own log (`--enable-log-requests`). None for any other line.
-
-    The log holds the prompt after the chat template, so the request is for the completions endpoint.
-    """
+    """Read the rendered prompt in a line of vLLM's log (`--enable-log-requests`). None for any other line."""
     found = _VLLM_PROMPT.search(line)
     if found is None:
         if _VLLM_NO_PROMPT.search(line):
@@ -378,15 +375,6 @@ def _body(values: Mapping[str, object]) -> Mapping[str, object]:
         if isinstance(inner, dict):
             values = inner
     return values
-
-
-def _has_failed(values: Mapping[str, object]) -> bool:
-    response = values.get("response")
-    for holder in (values, response) if isinstance(response, dict) else (values,):
-        status = holder.get("status_code", holder.get("status"))
-        if holder.get("error") or (isinstance(status, int) and status >= 400):
-            return True
-    return False
 
 
 def _label(values: Mapping[str, object]) -> str | None:

@@ -35,19 +35,13 @@ def stride_of(key: int) -> int:
 
 
 def word(key: int, index: int) -> str:
-    """Return the word of that index, with the space before it.
-
-    The stride grows by 2 with every lap of 64 words, so a long answer repeats after 2,048 words and not after 64.
-    """
+    """Return a word with its space. The stride grows by 2 every 64 words: an answer repeats after 2,048 words."""
     return WORDS[(start_of(key) + index * (stride_of(key) + (index >> LAP_BITS << 1))) & MASK]
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """Text of one answer. `pieces` are the tokens after the reasoning where those are not words.
-
-    Tokens from `second_from` on belong to a second choice; None: there is one choice.
-    """
+    """Text of an answer; `pieces` replace the words after the reasoning, `second_from` begins a second choice."""
 
     key: int
     thought_tokens: int = 0
@@ -144,7 +138,12 @@ class _Instance:
             count = least if most is None else min(least, most)
             return [self.of(schema.get("items", True), depth + 1) for _ in range(count)]
         if kind == "string":
-            return self._string(schema)
+            shortest, longest = _bound(schema, "minLength") or 0, _bound(schema, "maxLength")
+            if longest is None and not shortest:
+                return _Free()
+            text = word(self._key, 0).strip()
+            text += "x" * max(0, shortest - len(text))
+            return text if longest is None else text[:longest]
         if kind in ("integer", "number"):
             whole = kind == "integer"
             for bound, step in (("minimum", 0), ("exclusiveMinimum", 1), ("maximum", 0), ("exclusiveMaximum", -1)):
@@ -159,14 +158,6 @@ class _Instance:
             return None
         raise Unsupported(f"there is no type {kind!r}")
 
-    def _string(self, schema: Mapping[str, object]) -> object:
-        least, most = _bound(schema, "minLength") or 0, _bound(schema, "maxLength")
-        if most is None and not least:
-            return _Free()
-        text = word(self._key, 0).strip()
-        text += "x" * max(0, least - len(text))
-        return text if most is None else text[:most]
-
     def _first(self, values: object) -> object:
         if not isinstance(values, list) or not values:
             raise Unsupported("a choice has nothing to choose from")
@@ -174,10 +165,7 @@ class _Instance:
 
 
 def json_pieces(schema: Mapping[str, object], key: int, tokens: int, *, cut: bool) -> tuple[str, ...]:
-    """Return an instance of the schema as `tokens` tokens, padded with words or with blanks after it.
-
-    An instance that does not fit is truncated with `cut`, else returned whole. Raises Unsupported.
-    """
+    """Return an instance as `tokens` tokens, padded, or truncated with `cut`. Raises Unsupported."""
     value = _Instance(schema, key).of(schema)
     pieces = list(_Writer(key, 0).write(value))
     if len(pieces) < tokens:

@@ -267,10 +267,7 @@ class Queue(ConstantPace):
 
 
 def block_names(words: Sequence[str], block_tokens: int, salt: str) -> tuple[int, ...]:
-    """Return a name for every whole block of words, which depends on all blocks before it.
-
-    `salt` separates what must not be shared, such as adapters. Names hold within one process.
-    """
+    """Return a name for each whole block, by all blocks before it and the salt (adapters); valid in this process."""
     names, name = [], hash(salt)
     for end in range(block_tokens, len(words) + 1, block_tokens):
         name = hash((name, *words[end - block_tokens : end]))

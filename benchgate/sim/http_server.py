@@ -187,10 +187,7 @@ class ArrivalClock:
             self._borrow = lambda: socket.socket(family, kind, 0, fileno=descriptor)
 
     def came_ns(self, room: memoryview) -> int:
-        """Return the monotonic instant at which the last unread byte came; now without a stamp. Overwrites `room`.
-
-        Stamps are of the time of day: after it was set by more than anything waits, they mean nothing.
-        """
+        """Return when the last unread byte came, in monotonic ns (now without a sane stamp). Overwrites `room`."""
         if self._borrow is None:
             return monotonic_ns()
         sock = self._borrow()  # of a descriptor that is the transport's to close
@@ -209,10 +206,7 @@ _MOMENT_NS = 1_000_000  # much shorter ones would serve a single request at a ti
 
 
 class FairQueue:
-    """Serves queued requests for 1 ms per loop turn, so that new arrivals are timestamped promptly.
-
-    Queued requests have been received: their wait is part of the server's truth.
-    """
+    """Serves queued requests for 1 ms per loop turn, so that new arrivals are timestamped promptly."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -252,10 +246,7 @@ Serve = Callable[[Request, "Connection"], None]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's connection: reads requests, one at a time, and writes to the kernel at once.
-
-    A request has come when the kernel had it: its wait in there is part of the server's time.
-    """
+    """A connection: reads requests one at a time, each received when the kernel had it, and writes at once."""
 
     def __init__(
         self, serve: Serve, turns: FairQueue, connections: set[Connection], keep_alive_s: float | None
@@ -263,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reply: OpenReply | None = None  # the request being answered
         self.received_ns = 0  # when the kernel had the last of what was read
         self.late_writes = 0  # the kernel did not take them whole
-        self.write: Callable[[bytes], None] = _nowhere  # the transport's own, without a call between
+        self.write: Callable[[bytes], None] = nowhere  # the transport's own, without a call between
         self._serve = serve
         self._turns = turns
         self._has_turn = False  # one is to come
@@ -379,18 +370,15 @@ class Connection(asyncio.BufferedProtocol):
             self._idle = None
 
 
-def _nowhere(data: bytes) -> None:
-    pass
+def nowhere(data: bytes) -> None:
+    """Write nothing: the connection is gone, or not there yet."""
 
 
 _BACKLOG = 4096
 
 
 async def listen(address: ListenAddress, protocol: Callable[[], asyncio.BaseProtocol]) -> tuple[asyncio.Server, str]:
-    """Bind the address and return its URL; connections are refused until the server starts serving.
-
-    Raises UsageError when the address cannot be had or a certificate cannot be used.
-    """
+    """Bind the address and return the server, not yet serving, and its URL. Raises UsageError."""
     tls = _tls(address)
     sock, url = _bound_uds(address.uds) if address.uds is not None else _bound_tcp(address, tls)
     with contextlib.suppress(OSError):

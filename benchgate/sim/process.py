@@ -30,10 +30,7 @@ _CONTROL_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SimControl:
-    """Control API of a simulated server: ground truth, reset, replicas. Its methods raise TargetError.
-
-    `url` is the base of its addresses. A server that demands client certificates refuses this client.
-    """
+    """Control API at a base `url`. Methods raise TargetError; a server with client certificates refuses it."""
 
     url: str
 
@@ -59,7 +56,17 @@ class SimControl:
         self._request("POST", f"/sim/replicas/{replica}/start")
 
     def _request(self, method: str, path: str) -> dict[str, Any]:
-        connection = self._connection()
+        address = urlsplit(self.url)
+        host, timeout_s = address.hostname or "", _CONTROL_TIMEOUT_S
+        connection: http.client.HTTPConnection
+        if address.scheme == "unix":
+            connection = _UnixConnection(address.path)
+        elif address.scheme == "http":
+            connection = http.client.HTTPConnection(host, address.port, timeout=timeout_s)
+        else:
+            tls = ssl.create_default_context()
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # our own child, on our own loopback
+            connection = http.client.HTTPSConnection(host, address.port, timeout=timeout_s, context=tls)
         try:
             connection.request(method, path)
             response = connection.getresponse()
@@ -72,18 +79,6 @@ class SimControl:
         if response.status != http.client.OK:
             raise TargetError(f"the practice server refused {path}: {document.get('detail', body[:200])}")
         return document
-
-    def _connection(self) -> http.client.HTTPConnection:
-        address = urlsplit(self.url)
-        if address.scheme == "unix":
-            return _UnixConnection(address.path)
-        if address.scheme == "http":
-            return http.client.HTTPConnection(address.hostname or "", address.port, timeout=_CONTROL_TIMEOUT_S)
-        tls = ssl.create_default_context()
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # our own child, on our own loopback
-        return http.client.HTTPSConnection(
-            address.hostname or "", address.port, timeout=_CONTROL_TIMEOUT_S, context=tls
-        )
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -137,10 +132,7 @@ def serve_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Itera
 
 
 def start_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Sim:
-    """Start a process that serves, and wait for its URL. It goes when this process does, or by `child_process.stop`.
-
-    Raises UsageError with the server's own words when it does not start.
-    """
+    """Start a serving process and await its URL; it goes with this process. Raises UsageError in its own words."""
     with TemporaryFile() as log:
         try:
             process, url = child_process.start("benchgate.sim", to_json(settings, address), log, START_TIMEOUT_S)

@@ -20,7 +20,7 @@ from zlib import crc32
 from benchgate import child_process
 from benchgate.errors import UsageError
 from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, merged
-from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, whole
+from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, nowhere, whole
 from benchgate.sim.process import start_sim
 from benchgate.suite.simulator import SimSettings
 
@@ -127,10 +127,7 @@ def affinity_of(request: Request, affinity: str) -> str | None:
 
 
 def preferred(key: str, replicas: int) -> list[int]:
-    """Return the numbers of all replicas in the order of preference for a key.
-
-    Rendezvous hashing: when one is lost, only what belonged to it moves.
-    """
+    """Return replica numbers in a key's order of preference (rendezvous hashing: a loss moves only its own keys)."""
     return sorted(range(replicas), key=lambda replica: crc32(f"{replica} {key}".encode("utf-8", "surrogatepass")))
 
 
@@ -170,10 +167,7 @@ _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
 
 class Relay(asyncio.Protocol):
-    """Relay of one request: tries replicas in turn until one accepts the connection.
-
-    Bytes are passed on as they come, broken ones too. What ends the replica's connection too early ends the client's.
-    """
+    """Relay of a request to the first replica that accepts it, byte by byte; broken answers stay broken."""
 
     def __init__(
         self, request: Request, line: Connection, replicas: Sequence[Replica], over: Callable[[], None]
@@ -461,12 +455,8 @@ class _Answering:
 
     def abandon(self) -> None:
         """Discard the response: the client has left."""
-        self._line.write = _nowhere
+        self._line.write = nowhere
 
     async def _write(self, answer: Awaitable[bytes]) -> None:
         self._line.write(await answer)
         self._line.done(keep=self._request.keeps_alive)
-
-
-def _nowhere(data: bytes) -> None:
-    pass

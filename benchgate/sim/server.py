@@ -274,10 +274,7 @@ class SimServer:
 
 
 def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the base URL as soon as the address is taken.
-
-    Raises UsageError when it cannot be, or a certificate cannot be read.
-    """
+    """Serve until SIGINT or SIGTERM; `ready` gets the URL once it is bound. Raises UsageError."""
     import uvloop
 
     raise_file_limit()

@@ -55,10 +55,7 @@ def sim_settings(**values: object) -> SimSettings:
 
 
 def parse_settings(text: str | None, source: str, assignments: Sequence[str]) -> SimSettings:
-    """Return the settings of a file's text, overridden by assignments like `itl=20ms`, each read like the file.
-
-    Raises SuiteError with every problem and its place, and UsageError for an assignment that is none.
-    """
+    """Return a file's settings, overridden by assignments like `itl=20ms`. Raises SuiteError or UsageError."""
     documents = [] if text is None else [read_text(text, source, _WHAT)]
     for assignment in assignments:
         name, equals, value = assignment.partition("=")

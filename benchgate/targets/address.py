@@ -116,10 +116,7 @@ class _KeyIsEncrypted(Exception):
 
 @lru_cache(maxsize=16)
 def tls_context(route: Route) -> ssl.SSLContext:
-    """Return the TLS settings of a route, read from its files once in each process.
-
-    Certificate and host name are always verified. Raises UsageError, which names the file and never quotes it.
-    """
+    """Return verifying TLS settings, their files read once. Raises UsageError, which names a file, never quotes it."""
     for what, path in (("CA certificates", route.ca), ("client certificate", route.cert), ("key", route.key)):
         if path is not None:
             try:

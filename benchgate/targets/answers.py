@@ -29,10 +29,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. `text` is None when the server sent `null`, most often because reasoning ate the budget.
-
-    An answer that only calls tools has no text either. `refusal` is a refusal that some servers report apart.
-    """
+    """An answer. `text` is None for `null` (mostly hidden reasoning) or calls alone; `refusal` stands apart."""
 
     text: str | None
     finish_reason: str
@@ -125,10 +122,7 @@ def _tool_calls(found: object) -> tuple[ToolCall, ...]:
 
 
 def answer_document(endpoint: Endpoint, status: int, body: bytes) -> dict[str, object]:
-    """Return the document of an answer of any endpoint that holds output. Raises RequestError, not yet redacted.
-
-    A bare list of ranks (SGLang, text-embeddings-inference) is read as if it stood under `results`.
-    """
+    """Return the document of an answer with output (a bare list as `results`). Raises RequestError, unredacted."""
     if endpoint == "rerank" and status == 200 and body.lstrip().startswith(b"["):
         body = b'{"results": %b}' % body
     document = success_document(status, body)
@@ -260,10 +254,7 @@ def input_count(usage: object) -> int | None:
 
 
 def output_count(usage: object) -> int | None:
-    """Return the generated tokens, those of reasoning included.
-
-    Some (xAI) count reasoning beside the answer, which their total shows: it is the sum of all three.
-    """
+    """Return the generated tokens with those of reasoning, which xAI counts beside the answer (see its total)."""
     reported, reasoning = _count(usage, "completion_tokens", "output_tokens"), reasoning_count(usage)
     if not reasoning:
         return reported
@@ -315,10 +306,7 @@ _NO_REASON = frozenset({"", "null"})  # TGI's completions, LocalAI, KoboldCpp, b
 
 
 def finish_reason(given: object) -> str | None:
-    """Return `stop`, `length` or `tool_calls` for a server's own word for one of them. None before the end.
-
-    Any other word is returned as it is: `abort`, `error`, `content_filter` and unknown ones are no success.
-    """
+    """Return `stop`, `length` or `tool_calls` for a synonym, None before the end, any other word as it is."""
     if given is None:
         return None
     word = str(given).strip().lower()

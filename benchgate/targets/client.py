@@ -42,10 +42,7 @@ from benchgate.units import show_duration
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Further attempts after a lost connection or one of `statuses`, and the pause before each.
-
-    A timeout or a TLS error is never retried. A server's `Retry-After` makes a pause longer, up to `longest_pause_s`.
-    """
+    """Further attempts after a lost connection or one of `statuses`. `Retry-After` makes pauses longer."""
 
     pauses_s: tuple[float, ...]
     statuses: frozenset[int] = frozenset({429, 500, 502, 503, 504})

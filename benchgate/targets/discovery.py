@@ -9,6 +9,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -105,7 +106,10 @@ async def _list_models(target: Target, within_s: float) -> Listing:
     async with _client(target, within_s) as client:
         try:
             async with client.stream("GET", "/v1/models") as response:
-                ahead_s, ends_s = _clock_ahead_s(response, time.time()), _certificate_ends_s(response)
+                ahead_s, now_s = None, time.time()
+                with suppress(KeyError, ValueError):
+                    ahead_s = parsedate_to_datetime(response.headers["date"]).timestamp() - now_s
+                ends_s = _certificate_ends_s(response)
                 content = await client.read_body(response)
         except RequestError as error:
             return Listing(_no_answer(error))
@@ -209,13 +213,6 @@ def _model(document: dict[str, object], target: Target) -> str | None:
 def _finish(document: dict[str, object]) -> str | None:
     reason = finish_reason((first_object(document.get("choices")) or {}).get("finish_reason"))
     return reason if reason in ACCEPTED_FINISH else None
-
-
-def _clock_ahead_s(response: httpx2.Response, now_s: float) -> float | None:
-    try:
-        return parsedate_to_datetime(response.headers["date"]).timestamp() - now_s
-    except (KeyError, ValueError):
-        return None
 
 
 def _certificate_ends_s(response: httpx2.Response) -> float | None:

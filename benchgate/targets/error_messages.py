@@ -36,10 +36,7 @@ class RequestError(TargetError):
 
 
 def success_document(status: int, body: bytes) -> dict[str, object]:
-    """Return the JSON object of a successful response. Raises RequestError, not yet redacted.
-
-    The status proves nothing: servers report errors with status 200 too.
-    """
+    """Return the JSON object of a successful response; a 200 may hold an error. Raises RequestError, unredacted."""
     detail = error_text(body) or "an empty body"
     if status != 200:
         raise RequestError(f"HTTP {status}", detail)
@@ -52,10 +49,7 @@ def success_document(status: int, body: bytes) -> dict[str, object]:
 
 
 def error_text(body: bytes) -> str:
-    """Return the message in an error body: JSON of any known shape, or plain text. Empty if it has none.
-
-    It is not cut, because half a credential would not be recognised: `one_line` redacts first, then cuts.
-    """
+    """Return the message of an error body, uncut: `one_line` must redact before it cuts. Empty if it has none."""
     document = json_object(body)
     return (document and error_message(document)) or body.decode("utf-8", "replace")
 

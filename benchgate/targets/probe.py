@@ -190,10 +190,7 @@ def server_facts(target: Target, *, within_s: float = _ALIVE_S) -> dict[str, obj
 
 
 def detect_engine(target: Target, *, within_s: float = 5.0) -> str:
-    """Return the dialect of a server, whatever the target's; "openai", the plain one, when it is unknown.
-
-    Raises TargetError when the address is none.
-    """
+    """Return a server's dialect, "openai" when unknown. Raises TargetError when the address is none."""
     with _client(target, within_s, within_s) as client:
         return engine_of(model_entries(_get(client, "/v1/models")))
 

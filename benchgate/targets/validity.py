@@ -22,7 +22,7 @@ NOTHING = object()  # stands for a text that is no JSON; null is a value
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """A form of answers. `schema` is one that all of the text must satisfy, `is_object` asks for any JSON object.
+    """A form of answers. `schema` is one that all of the text must satisfy, `is_object` demands any JSON object.
 
     `tools` and `tool_choice` are those of the request. With `checks_arguments` the arguments of a call must satisfy
     the schema of its tool, else they need only be a JSON object.
@@ -100,10 +100,7 @@ def tool_schemas(tools: object) -> dict[str, Mapping[str, object]]:
 
 
 def callable_tools(tools: object, choice: object) -> dict[str, Mapping[str, object]]:
-    """Return the tools that a request lets an answer call, by name.
-
-    Spelled as chat does (inside `function`) or as responses do. Of a `choice` of one tool only its name is known.
-    """
+    """Return the callable tools by name, in chat's or responses' spelling. Of a `choice` only the name is known."""
     if choice == "none":
         return {}
     chosen = [choice] if isinstance(choice, dict) and choice.get("type", "function") in _CHOICE_OF_ONE else tools
@@ -120,8 +117,12 @@ def callable_tools(tools: object, choice: object) -> dict[str, Mapping[str, obje
 
 def json_value(text: str) -> object:
     """Parse JSON; `NOTHING` for anything else. NaN and Infinity are no JSON."""
+
+    def refuse(constant: str) -> object:
+        raise ValueError(f"{constant} is no JSON")
+
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError):
         return NOTHING
 
@@ -166,7 +167,3 @@ def _stop(number: int, frame: FrameType | None) -> None:
     # Raised in a callback of the garbage collector, which may be what runs just then, it would be lost and printed.
     if frame is not None and Path(frame.f_code.co_filename).parent.name in ("jsonschema", "re"):
         raise _TooLongError
-
-
-def _refuse_constant(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON")

@@ -17,10 +17,7 @@ from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """The samples of one metric: all `names` added up, of the series with these `labels`, times `scale`.
-
-    `combine` is for a server whose engines report it one by one.
-    """
+    """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines."""
 
     names: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -217,10 +214,7 @@ class Page:
 
 
 def parse_samples(page: str) -> list[Sample]:
-    """Parse the Prometheus text format. Samples whose value is not finite are left out.
-
-    Raises BadPageError, which does not repeat the text.
-    """
+    """Parse the Prometheus text format, finite values alone. Raises BadPageError, without the text."""
     from prometheus_client.parser import text_string_to_metric_families  # takes its time to load
 
     try:
@@ -231,10 +225,7 @@ def parse_samples(page: str) -> list[Sample]:
 
 
 def read_page(text: str, model: str, start_time: str | None = None) -> Page:
-    """Read the values for a model; `start_time` is the server's, where a header reports it.
-
-    Raises BadPageError when it is no metrics page of a known engine.
-    """
+    """Read the values for a model; `start_time` is from a header. Raises BadPageError for an unknown engine."""
     samples = parse_samples(text)
     names = {sample.name for sample in samples}
     engine = next((e for e, page in PAGES.items() if any(name.startswith(page.prefix) for name in names)), None)

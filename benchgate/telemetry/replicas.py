@@ -42,10 +42,7 @@ class Counted:
 
 @dataclass(slots=True)
 class ReplicaCounter:
-    """Counts the replicas of one deployment, each time in the same way. Addresses may hold what must not be shown.
-
-    `page` is the server's page of metrics; None where it has none.
-    """
+    """Counts replicas, each time the same way. Addresses are secret; `page` is the metrics page, if any."""
 
     target: Target
     ready: Ready
@@ -86,10 +83,7 @@ class ReplicaCounter:
 def replica_counter(
     spec: DeploymentSpec, target: Target, environment: Mapping[str, str], log: Path
 ) -> ReplicaCounter | None:
-    """Return the counter for a deployment; None where its suite declares no number of replicas.
-
-    Raises UsageError for a reference that is not set or holds no address.
-    """
+    """Return the counter, None where no number of replicas is declared. Raises UsageError for a bad reference."""
     if spec.ready is None:
         return None
     addresses = tuple(resolve_page("ready.metrics", text, environment) for text in spec.ready.metrics)

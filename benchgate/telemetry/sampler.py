@@ -6,9 +6,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
@@ -66,7 +65,7 @@ class Sampler:
             self._gpu = enter(PageSource(sources.gpu, self._target)).fetch
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
@@ -152,7 +151,10 @@ class Sampler:
         problems = list(self._given_up.values())
         page = None if self._page is None else self._fetch("page", self._page, problems)
         gpu = None if self._gpu is None else self._fetch("gpu", self._gpu, problems)
-        return Snapshot(at_s, page, gpu, _client_load(), tuple(problems))
+        load = None
+        with suppress(OSError):
+            load = os.getloadavg()[0]  # of this machine over the last minute
+        return Snapshot(at_s, page, gpu, load, tuple(problems))
 
     def _fetch(self, name: str, fetch: Callable[[], _T], problems: list[UnreadError]) -> _T | None:
         if name in self._given_up:
@@ -186,10 +188,3 @@ class Sampler:
     def _give_up(self, name: str, reason: str) -> str:
         self._given_up[name] = UnreadError(reason, hopeless=True)
         return reason
-
-
-def _client_load() -> float | None:
-    try:
-        return os.getloadavg()[0]
-    except OSError:
-        return None

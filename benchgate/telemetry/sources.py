@@ -12,7 +12,6 @@ import time
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -40,10 +39,7 @@ _LARGEST_PAGE_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources that are read around a deployment's stages. Addresses may hold secrets.
-
-    `gpu` is the address of a DCGM exporter's page or `nvidia-smi`; `devices` None means all of them.
-    """
+    """The sources of a deployment (secret addresses); `gpu`: DCGM page or `nvidia-smi`; `devices` None: all."""
 
     page: str | None = field(default=None, repr=False)
     gpu: str | None = field(default=None, repr=False)
@@ -55,21 +51,19 @@ def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, s
     if spec.metrics == OFF:
         page = None
     elif spec.metrics == AUTO:
-        page = _usual_page(target)
+        server, usual = ServerAddress.of(target.url), PAGES.get(target.dialect.engine)
+        if target.dialect.engine == "ollama":
+            page = None
+        elif usual is None or usual.port is None:
+            page = f"{server.http_url}{_USUAL_PATH if usual is None else usual.path}"
+        elif server.socket is not None:
+            page = None
+        else:
+            page = f"http://{server._replace(port=usual.port).netloc}{usual.path}"
     else:
         page = resolve_page("metrics", spec.metrics, environment)
     gpu = None if spec.gpu is None else resolve_page("gpu", spec.gpu, environment)
     return Sources(page, gpu, spec.gpu_devices or None)
-
-
-def _usual_page(target: Target) -> str | None:
-    engine = target.dialect.engine
-    if engine == "ollama":
-        return None
-    server, page = ServerAddress.of(target.url), PAGES.get(engine)
-    if page is None or page.port is None:
-        return f"{server.http_url}{_USUAL_PATH if page is None else page.path}"
-    return None if server.socket is not None else f"http://{server._replace(port=page.port).netloc}{page.path}"
 
 
 class UnreadError(Exception):
@@ -129,7 +123,7 @@ class PageSource:
         if status != 200:
             # The page is elsewhere, refused or missing: that stays so. A server that is down comes back.
             is_final = status == 501 or (300 <= status < 500 and status not in (408, 425, 429))
-            raise UnreadError(f"{where} answers HTTP {status} when asked for its metrics", hopeless=is_final)
+            raise UnreadError(f"{where} answers HTTP {status} to the request for its metrics", hopeless=is_final)
         return Fetched(zlib.compress(response.body, 1), response.headers.get(START_TIME_HEADER))
 
 
@@ -170,10 +164,7 @@ _NAMES_S = 10.0
 
 
 class SmiSource:
-    """The latest report of every accelerator of this machine. Use as a context manager.
-
-    One `nvidia-smi` reports every second, so that no process is started while a stage runs.
-    """
+    """The latest report of each accelerator, by one `nvidia-smi` that runs all the time. A context manager."""
 
     def __init__(self, devices: Collection[int] | None = None, command: Sequence[str] = SMI_COMMAND) -> None:
         self._devices = devices
@@ -199,7 +190,7 @@ class SmiSource:
         self._first.wait(_FIRST_S)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is None:
             return
         self._process.terminate()
@@ -241,10 +232,7 @@ def parse_line(line: str) -> tuple[int, tuple[float | None, ...]] | None:
 
 
 def combine_rows(rows: Sequence[tuple[float | None, ...]]) -> dict[TelemetryMetric, float]:
-    """Combine reports of several accelerators: shares and clocks are means, power is a sum.
-
-    A figure that one of them lacks is left out.
-    """
+    """Combine reports of accelerators: shares and clocks are means, power a sum; incomplete figures are left out."""
     busy, memory_busy, power, used, total, clock = ([row[i] for row in rows] for i in range(6))
     values: dict[TelemetryMetric, float] = {}
     means = (Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01), (Gauge.GPU_CLOCK, clock, 1e6)
@@ -277,10 +265,7 @@ def _number(cell: str) -> float | None:
 
 
 def accelerator_facts(sources: Sources, target: Target, command: Sequence[str] = NAMES_COMMAND) -> dict[str, object]:
-    """Return `accelerator_names`, in the order of their numbers, and `driver`, as far as they are known.
-
-    They are reported by what `gpu` of the deployment names: `nvidia-smi` of this machine, or a DCGM exporter.
-    """
+    """Return `accelerator_names` by number, and `driver`, as reported by `nvidia-smi` or a DCGM exporter."""
     if sources.gpu is None:
         return {}
     found = _names_by_smi(command) if sources.gpu == NVIDIA_SMI else _names_by_page(sources.gpu, target)

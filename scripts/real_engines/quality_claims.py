@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.model.deployment import Arm
-from benchgate.quality.loglikelihood import scoring_fault
-from benchgate.quality.logprobs import score_continuations
+from benchgate.quality.logprobs import score_continuations, scoring_fault
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from scripts.real_engines.asking import posted

@@ -242,7 +242,7 @@ def test_name_of_the_model_is_short_printable_and_without_credentials() -> None:
 # ---- what nobody asked for
 
 UNOFFERED = "a tool call, although no tools were offered"
-SECOND = "output in choice 1, although one choice was asked for"
+SECOND = "output in choice 1, although one choice was requested"
 
 
 def target(leave_out: tuple[str, ...] = (), **extra: object) -> Target:

@@ -76,7 +76,7 @@ def test_completions_document_carries_text() -> None:
     [
         (b"", ErrorClass.EMPTY, "empty body"),
         (b"<html>", ErrorClass.PROTOCOL, "no JSON document: <html>"),
-        (b"data: {}\n\n", ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for"),
+        (b"data: {}\n\n", ErrorClass.PROTOCOL, "a stream of events where one JSON document was requested"),
         (b'{"choices": []}', ErrorClass.PROTOCOL, "without choices"),
         (b'{"error": {"message": "no memory"}}', ErrorClass.STREAM_BROKEN, "no memory"),
         (b'{"choices": [{"message": {"content": "A"}, "error": {"message": "cut"}}]}', ErrorClass.STREAM_BROKEN, "cut"),
@@ -235,7 +235,7 @@ def test_embedding_in_base64_is_read_too() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (embedded([1.0]), "1 embeddings, not the 2 asked for"),
+        (embedded([1.0]), "1 embeddings, not the 2 requested"),
         (embedded([1.0], []), "not a list of finite numbers"),
         (embedded([1.0], [float("nan")]), "not a list of finite numbers"),
         (embedded([1.0], ["1.0"]), "not a list of finite numbers"),

@@ -107,7 +107,7 @@ def test_proxy_that_opens_no_tunnel_is_named_as_the_reason() -> None:
     with Proxy(refuses="HTTP/1.1 407 Proxy Authentication Required") as proxy:
         columns = measured(replace(target_at("https://localhost:9"), route=Route(CA, proxy=proxy.url))).requests
     assert set(columns.error) == {ErrorClass.CONNECT}
-    assert columns.error_detail[0] == "the proxy answered HTTP 407 when asked for a way to the server"
+    assert columns.error_detail[0] == "the proxy answered HTTP 407 to the request for a way to the server"
 
 
 def test_proxy_that_is_not_there_fails_as_connect() -> None:

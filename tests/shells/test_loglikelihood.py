@@ -11,8 +11,16 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.quality.loglikelihood import scoring_fault
-from benchgate.quality.logprobs import Score, echoed, next_token, read_echo, score_continuations, text_positions, tied
+from benchgate.quality.logprobs import (
+    Score,
+    echoed,
+    next_token,
+    read_echo,
+    score_continuations,
+    scoring_fault,
+    text_positions,
+    tied,
+)
 from benchgate.targets.client import RETRY, AsyncJsonClient
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes.echoing import UNSTATED, Echoing, told

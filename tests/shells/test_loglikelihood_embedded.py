@@ -18,11 +18,11 @@ from benchgate.embedded.server import serve
 from benchgate.embedded.weights import read_gguf, write_gguf
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.quality.loglikelihood import scoring_fault
 from benchgate.quality.logprobs import (
     Score,
     next_token,
     score_continuations,
+    scoring_fault,
     text_positions,
     token_ids,
     vocabulary_tokens,

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.verdict import Outcome
-from benchgate.shadow.drift import Drift, Traits, drift, traits_of_logs, traits_of_sample
 from benchgate.shadow.prompts import load_prompts
 from benchgate.shadow.redaction import redactor_of
 from benchgate.shadow.request_log import LogSummary
-from benchgate.shadow.sampling import draw_sample, write_sample
+from benchgate.shadow.sampling import Drift, Traits, draw_sample, drift, traits_of_logs, traits_of_sample, write_sample
 
 SYSTEM = "You serve a bank."
 

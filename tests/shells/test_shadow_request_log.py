@@ -171,7 +171,7 @@ def test_packed_logs_are_read_as_they_are_whatever_their_name(tmp_path: Path) ->
         (None, "cannot be read"),
         (b"", "the file is empty; expected JSON Lines"),
         (b"words\nmore\n", "of its 2 lines none is a request (line 1 is neither a JSON object"),
-        (b'{"url": "/v1/embeddings", "body": {}}\n', "none is a request that can be drawn: line 1 asks for no text"),
+        (b'{"url": "/v1/embeddings", "body": {}}\n', "none is a request that can be drawn: line 1 requests no text"),
         (gzip.compress(b'{"prompt": "one"}\n', mtime=0)[:-9], "is gzip, but broken or cut off"),
         (b"\x28\xb5\x2f\xfdxxxx", "is packed with zstd; unpack it first"),
     ],

@@ -95,7 +95,7 @@ def test_credentials_of_an_address_are_sent_to_its_server_and_shown_to_nobody() 
         address = server.url.replace("http://", "http://reader:s3cret@") + "/metrics"
         window = looked_at(Sources(address), target("http://127.0.0.1:1"))
         assert server.requests[0].headers["authorization"].startswith("Basic ")
-    assert window.problems == (f"{server.url} answers HTTP 401 when asked for its metrics",)
+    assert window.problems == (f"{server.url} answers HTTP 401 to the request for its metrics",)
 
 
 @pytest.mark.parametrize("drops", [b"vllm:num_requests_running 0", b"HTTP/1.1 200 OK\r\nx-long: aaaaaaaa"])

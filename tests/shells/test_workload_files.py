@@ -131,14 +131,14 @@ def test_prompt_longer_than_a_known_context_is_told_with_its_line(tmp_path: Path
     written(tmp_path, "p.jsonl", '{"prompt": "a b c"}\n' + '{"prompt": "' + "w " * 60 + '"}\n')
     (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 8}, context=64), tmp_path)
     holds = "and the deployments' context holds 64"
-    assert found.startswith(f"p.jsonl:2: has at least 64 tokens, 4 of them from `salt`, and asks for 8, {holds}")
+    assert found.startswith(f"p.jsonl:2: has at least 64 tokens, 4 of them from `salt`, and requests 8, {holds}")
     unsalted = suite({"prompts": "p.jsonl", "output": 8}, context=64, salt=False)
     (found,) = problems_of(unsalted, tmp_path)
-    assert found.startswith(f"p.jsonl:2: has at least 60 tokens and asks for 8, {holds}")
+    assert found.startswith(f"p.jsonl:2: has at least 60 tokens and requests 8, {holds}")
     written(tmp_path, "t.jsonl", '{"at_s": 0, "input_tokens": 60}\n{"at_s": 1, "input_tokens": 50}\n')
     replayed = suite({"input": 8, "output": 8}, context=64, concurrency=None, trace="t.jsonl")
     (found,) = problems_of(replayed, tmp_path)
-    assert found.startswith("t.jsonl:1: asks for 60 tokens in and 8 out, and the deployments' context holds 64")
+    assert found.startswith("t.jsonl:1: has 60 tokens in and 8 out, and the deployments' context holds 64")
 
 
 def test_lengths_are_read_by_the_columns_that_are_drawn_from(tmp_path: Path) -> None:

@@ -119,10 +119,7 @@ class AnswerContent:
         self.take_call(key, item.get("name"), None if has_arguments else item.get("arguments"))
 
     def take_same(self, name: str, texts: bytes) -> None:
-        """Add the texts of events that differ in their field `name` alone: JSON without quotes, each ended by LF.
-
-        Each text is decoded by itself where its bytes are no whole characters, as if it had come alone.
-        """
+        """Add texts of events that differ in `name` alone: JSON without quotes, each ended by LF, decoded by itself."""
         text = texts.decode("utf-8", "replace").replace("\n", "")
         if "\\" in text:
             text = from_json(f'"{text}"')
@@ -202,10 +199,7 @@ class ParsedAnswer:
 
     @property
     def goes_on(self) -> bool:
-        """Return True if output came after the finish reason.
-
-        Some servers send a reason with every chunk (Gemini behind gateways): there only the last one counts.
-        """
+        """Return True for output after the finish reason. Gemini sends one with every chunk; there the last counts."""
         return self.finish_at is not None and len(self.chunk_ns) > self.finish_at
 
     @property
@@ -222,10 +216,7 @@ class ParsedAnswer:
     def take_output(
         self, at_ns: int, choice: dict[str, object], holder: dict[str, object], place: int, *, reasons: bool = True
     ) -> bool:
-        """Note the output in a choice, which its `holder` carries. Return False if there is none.
-
-        A choice without an index has that of its `place` in the list.
-        """
+        """Note the output in a choice (by default number `place`), which its `holder` carries. False without any."""
         index = place_of(choice.get("index"), place)
         words = self.words
         if index:
@@ -257,10 +248,7 @@ class ParsedAnswer:
             self.model = str(name)
 
     def take_usage(self, data: dict[str, object]) -> None:
-        """Note what an event or a document says of token counts; the last one that says anything holds.
-
-        llama.cpp reports the cached part of a prompt in `timings`.
-        """
+        """Note the last stated token counts. llama.cpp reports the cached part of a prompt in `timings`."""
         usage = data.get("usage")
         if isinstance(usage, dict):
             self.input_tokens, self.usage_tokens = input_count(usage), output_count(usage)

@@ -18,10 +18,7 @@ from benchgate.load.http.parser import Dechunker, MalformedResponse, whole_chunk
 
 
 class Template(NamedTuple):
-    """The bytes of an event before and after its text, quotes included.
-
-    A JSON string is one token. Any other string in its place leaves the rest of the event as it was.
-    """
+    """The bytes of an event before and after its text, quotes included. A JSON string is one token."""
 
     before: bytes
     after: bytes
@@ -73,10 +70,7 @@ class RawBody:
 
 
 class Run(NamedTuple):
-    """A run of like events: their number, the instants of those with output, and their texts.
-
-    The texts are JSON strings without their quotes, each ended by a line feed, which no JSON string contains.
-    """
+    """A run of like events: number, instants of output, and texts (JSON without quotes, each ended by LF)."""
 
     events: int
     output_ns: list[int]
@@ -133,10 +127,7 @@ class Reads(Iterator[Read]):
         return left == b"0\r\n\r\n" if self._chunked else not left
 
     def skip_run(self, template: Template) -> Run:
-        """Skip the events that come next and match the template, each with a text of its own and in its own chunk.
-
-        Each is compared byte for byte, so a run is what reading one event after another finds too, at less cost.
-        """
+        """Skip the chunks that match the template byte for byte: as reading event after event does, at less cost."""
         if not self._between:
             return _NO_RUN
         compiled = library()

@@ -1,6 +1,6 @@
 """Answers in numbers: embeddings, and documents ranked by a query. They come in one piece and have no tokens.
 
-A status of 200 proves nothing here either: there must be as many results as were asked for, each once, and every number
+A status of 200 proves nothing here either: there must be as many results as were requested, each once, and every number
 in them must be one.
 """
 
@@ -91,12 +91,12 @@ def _end(stream: ParsedAnswer, at_ns: int) -> None:
 
 def _miscounted(rows: Sequence[dict[str, object]], count: int, places: range, what: str) -> str | None:
     if len(rows) != count:
-        return f"{len(rows)} {what}, not the {count} asked for"
+        return f"{len(rows)} {what}, not the {count} requested"
     indexes = [row.get("index") for row in rows]
     if all(index is None for index in indexes):
         return None
     known = {index for index in indexes if isinstance(index, int) and not isinstance(index, bool) and index in places}
-    return None if len(known) == count else f"the indexes of the {what} are not those of what was asked"
+    return None if len(known) == count else f"the indexes of the {what} are not those of the request"
 
 
 def _width(vector: object) -> int | None:

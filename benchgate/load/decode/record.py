@@ -70,7 +70,7 @@ def _unasked(stream: ParsedAnswer, ask: ModelRequest, target: Target | None) -> 
     several_prompts = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(one, int) for one in prompt)
     several_choices = any(isinstance(count, int) and count > 1 for count in counts)
     if choice is not None and not (several_prompts or several_choices):
-        return f"output in choice {choice}, although one choice was asked for"
+        return f"output in choice {choice}, although one choice was requested"
     if calls and not (body.get("tools") or body.get("functions")):
         return "a tool call, although no tools were offered"
     return None
@@ -96,12 +96,12 @@ def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
     if not body.strip():
         return Failure(ErrorClass.EMPTY, "HTTP 200 with an empty body")
     if not ask.stream and body.lstrip().startswith((b"data:", b"event:")):
-        return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was asked for")
+        return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was requested")
     if not ask.stream:
         return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
     document = json_object(body)
     if document is not None and ("choices" in document or "output" in document):
-        return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was asked for")
+        return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was requested")
     return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
 
@@ -239,19 +239,15 @@ def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) ->
     return read(body, secret=secret)
 
 
-def chunks_so_far(body: Iterable[Read], ask: ModelRequest) -> int:
-    """Return the number of chunks with output in a streamed body so far."""
-    return len(_streamed(body, ask).chunk_ns)
-
-
 def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
     """Return how far a streamed body has come."""
-    stream = _streamed(body, ask)
+    stream = read_streamed(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
     return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
 
 
-def _streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
+def read_streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
+    """Decode a streamed body, as far as it has come."""
     return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 

@@ -72,8 +72,21 @@ class EventParser:
             blocks = blocks.removeprefix(b"\xef\xbb\xbf")
         found = blocks.split(b"\n\n")
         self.blocks += len(found)
-        events = (_event_of(at_ns, block) for block in found)
-        return [event for event in events if event is not None]
+        events = []
+        for block in found:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                events.append(Event(at_ns, block[6:].decode("utf-8", "replace")))
+                continue
+            values, event_name = [], ""
+            for line in block.decode("utf-8", "replace").split("\n"):
+                name, _, value = line.partition(":")
+                if name == "data":
+                    values.append(value.removeprefix(" "))
+                elif name == "event":
+                    event_name = value.removeprefix(" ")
+            if values:  # a comment or a bare id is no event; `message` is the default name
+                events.append(Event(at_ns, "\n".join(values), "" if event_name == "message" else event_name))
+        return events
 
 
 def is_plain_event(data: bytes) -> bool:
@@ -84,19 +97,3 @@ def is_plain_event(data: bytes) -> bool:
 def plain_data(data: bytes) -> str:
     """The data of such a read."""
     return data[len(_DATA) : -2].decode("utf-8", "replace")
-
-
-def _event_of(at_ns: int, block: bytes) -> Event | None:
-    """Return the event; None without a data line (a comment, a bare id). `message` is the default name."""
-    if block.startswith(b"data: ") and b"\n" not in block:
-        return Event(at_ns, block[6:].decode("utf-8", "replace"))
-    values, event_name = [], ""
-    for line in block.decode("utf-8", "replace").split("\n"):
-        name, _, value = line.partition(":")
-        if name == "data":
-            values.append(value.removeprefix(" "))
-        elif name == "event":
-            event_name = value.removeprefix(" ")
-    if not values:
-        return None
-    return Event(at_ns, "\n".join(values), "" if event_name == "message" else event_name)

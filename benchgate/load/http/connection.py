@@ -108,7 +108,7 @@ class TunnelRefused(Exception):
 async def open_tunnel(proxy_host: str, proxy_port: int, server: str) -> asyncio.Transport:
     """A transport on which the server is spoken to; `server` is its host and port, as CONNECT names it.
 
-    Raises TunnelRefused with the proxy's status, and OSError when the proxy itself is not there. The proxy is told
+    Raises TunnelRefused with the proxy's status, and OSError when the proxy itself is not there. The proxy gets
     nothing but `server`.
     """
     loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ async def open_tunnel(proxy_host: str, proxy_port: int, server: str) -> asyncio.
         transport.write(f"CONNECT {server} HTTP/1.1\r\nhost: {server}\r\nuser-agent: benchgate\r\n\r\n".encode())
         head, rest = await asking.answer
         if not 200 <= head.status < 300:
-            raise TunnelRefused(f"the proxy answered HTTP {head.status} when asked for a way to the server")
+            raise TunnelRefused(f"the proxy answered HTTP {head.status} to the request for a way to the server")
         if rest:
             raise TunnelRefused("the proxy sent bytes of its own after it opened a way to the server")
     except BaseException:
@@ -127,7 +127,7 @@ async def open_tunnel(proxy_host: str, proxy_port: int, server: str) -> asyncio.
 
 
 class _Asking(asyncio.Protocol):
-    """Waits for the head of the proxy's answer, which is all that comes before the server is asked something."""
+    """Waits for the head of the proxy's answer, which is all that comes before the first request to the server."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[tuple[Head, bytes]] = asyncio.get_running_loop().create_future()

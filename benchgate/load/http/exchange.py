@@ -292,7 +292,7 @@ class Exchange:
             return False
         head, rest = split
         if head.status == 200 and head.coded is not None:
-            raise MalformedResponse(f"content-encoding {head.coded[:40]!r}, where identity was asked for")
+            raise MalformedResponse(f"content-encoding {head.coded[:40]!r}, where identity was requested")
         self._length = head.content_length
         if head.chunked:
             self._dechunker = Dechunker()

@@ -31,24 +31,24 @@ class Head:
         """Return True if the body is chunked. Raises MalformedResponse for other transfer codings."""
         codings = self._listed("transfer-encoding") - {"identity"}
         if codings - {"chunked"}:
-            raise MalformedResponse(f"transfer-encoding {self.headers['transfer-encoding'][:40]!r} was not asked for")
+            raise MalformedResponse(f"transfer-encoding {self.headers['transfer-encoding'][:40]!r} was not requested")
         return bool(codings)
 
     @cached_property
     def content_length(self) -> int | None:
         """Declared length of the body in bytes; None when it is chunked or ends with the connection.
 
-        Beside chunks a length means nothing (RFC 9112, 6.3). Told twice, it must be the same both times.
+        Beside chunks a length means nothing (RFC 9112, 6.3). Declared twice, it must be the same both times.
         """
         if self.status in (204, 304):
             return 0
         if self.chunked or "content-length" not in self.headers:
             return None
-        told = self._listed("content-length")
-        text = told.pop()
-        if told:
+        declared = self._listed("content-length")
+        text = declared.pop()
+        if declared:
             raise MalformedResponse(
-                f"content-length is told twice, differently: {self.headers['content-length'][:40]!r}"
+                f"content-length is declared twice, differently: {self.headers['content-length'][:40]!r}"
             )
         if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
             raise MalformedResponse(f"content-length is {text[:40]!r}, not a number")
@@ -100,7 +100,7 @@ def split_head(raw: bytes) -> tuple[Head, bytes] | None:
         if head.status >= 200:
             return head, raw[at:]
         if head.status == 101:
-            raise MalformedResponse("the server switches to another protocol, which was not asked for")
+            raise MalformedResponse("the server switches to another protocol, which was not requested")
 
 
 @lru_cache(maxsize=8)  # the heads of a server differ by the second of their dates, where nothing numbers them

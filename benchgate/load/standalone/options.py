@@ -36,10 +36,7 @@ from benchgate.targets.dialect import DIALECTS, PATHS
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Read headers written `NAME:VALUE`: those that may be shown, and those whose value came from the environment.
-
-    Raises UsageError, which repeats no value, for one that is none or may not be set.
-    """
+    """Read `NAME:VALUE` headers: open ones, and those from the environment. Raises UsageError without the value."""
     shown: dict[str, str] = {}
     hidden: dict[str, str] = {}
     for line in lines:
@@ -103,10 +100,7 @@ class Replay:
 
 
 def read_replay(path: str, speed: float, requests: int | None, duration_s: float | None) -> Replay:
-    """Read the first `requests` rows of a trace, or those that are due within `duration_s` at that speed.
-
-    Raises SuiteError for a trace that cannot be read, and ValueError when it has fewer rows, or the speed is none.
-    """
+    """Read `requests` rows of a trace, or those within `duration_s`. Raises SuiteError, or ValueError if too few."""
     if not 0 < speed <= _MOST_SPEED:
         raise ValueError(f"{speed:g} is no speed; write a number above 0 and at most {_MOST_SPEED:,}, like 2")
     rows = load_trace(Path(path), requests or _MOST_ROWS)
@@ -119,7 +113,7 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
 
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which asks about several documents
+_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which has several documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,13 +244,7 @@ class LoadOptions:
                 raise UsageError(f'--workers: {workers!r} is not a number of processes; write "auto" or "2"')
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
-        try:
-            server = ServerAddress.of(url)
-        except TargetError as exc:
-            raise UsageError(str(exc)) from exc
-        if (problem := version_problem(url)) is not None:
-            raise UsageError(f"the address {problem}")
-        route = read_route(server, ca=ca, cert=cert, key=key, proxy=proxy)
+        server = _server_address(url)
         if audit and (refusal := audit_refusal(server)) is not None:
             raise UsageError(f"--audit: {refusal}")
         options = cls(
@@ -280,13 +268,23 @@ class LoadOptions:
             api_key=api_key,
             open_headers=open_headers,
             secret_headers=secret_headers,
-            route=route,
+            route=read_route(server, ca=ca, cert=cert, key=key, proxy=proxy),
             audit=audit,
             warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
         )
         if options.workers is not None or cluster is not None:
             return options
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
+
+
+def _server_address(url: str) -> ServerAddress:
+    try:
+        server = ServerAddress.of(url)
+    except TargetError as exc:
+        raise UsageError(str(exc)) from exc
+    if (problem := version_problem(url)) is not None:
+        raise UsageError(f"the address {problem}")
+    return server
 
 
 def _exactly_one(given: Mapping[str, object]) -> None:

@@ -46,10 +46,7 @@ _AFTER_ALL = 2**40  # first number of the ramp where the number of measured requ
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRequests:
-    """Every `workers`-th request, beginning with the `worker`-th: together the same ones for any number of workers.
-
-    Numbers begin at `first`. `at_ns` are the instants of a ramp's requests; without them a ramp is endless.
-    """
+    """Every `workers`-th request from `worker`, numbered from `first`. A ramp without `at_ns` is endless."""
 
     options: LoadOptions
     worker: int = 0
@@ -140,10 +137,7 @@ SATURATION_REMEDY = (
 def describe(
     options: LoadOptions, engine: str, result: StageResult, *, partial: bool, warmup: int | None
 ) -> dict[str, object]:
-    """Return the whole load in seconds and ratios; plain JSON values, None for what cannot be said.
-
-    `warmup` requests were sent before and are in no other figure; None where the warm-up was interrupted.
-    """
+    """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure."""
     columns, ramp = result.requests, result.only.ramp
     sent = (columns, ramp)  # failures count wherever they happen
     details = Counter(detail for rows in sent for detail in rows.error_detail if detail is not None)
@@ -346,10 +340,7 @@ def run_load_test(
 
 
 def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Target) -> WarmedUp:
-    """Warm the server up at the level of this load, with prompts of other seeds.
-
-    Raises LoadInterrupted, without any answer, when interrupted.
-    """
+    """Warm the server up at this load's level with prompts of other seeds. Raises LoadInterrupted, empty."""
     requests = first_round(options.concurrency) if options.warmup == "auto" else options.warmup
     if not requests:
         return WarmedUp()

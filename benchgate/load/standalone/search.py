@@ -34,10 +34,7 @@ _SEEDS_APART = 1009  # looks draw their own prompts and instants
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """A search over one server: `base` is the load of its highest level.
-
-    `least` is the required capacity, which gives the search a verdict; None: it only reports.
-    """
+    """A search over one server; `base` is the load of its highest level, `least` the required capacity, if any."""
 
     base: LoadOptions
     slo: Slo

@@ -32,7 +32,7 @@ def load_tasks(
     problem. Raises SuiteError with all problems of all tasks: unreadable files, keys and values outside the subset in
     `task_file`, templates that do not fit the rows, missing or duplicate `id`s, unknown names, code without consent.
     """
-    from benchgate.quality.loglikelihood import endpoint_fault  # with the HTTP client, which reading tasks never needs
+    from benchgate.quality.logprobs import endpoint_fault  # with the HTTP client, which reading tasks never needs
 
     tasks: list[PlannedTask] = []
     problems = [

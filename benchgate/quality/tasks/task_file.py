@@ -55,10 +55,7 @@ class DataSource(_Strict):
 
 
 class Generation(_Strict):
-    """Generation settings: greedy unless each item is repeated.
-
-    Chat endpoints take four stop texts; benchgate truncates answers at the others.
-    """
+    """Generation settings: greedy unless each item is repeated. Answers are cut at stops beyond a chat's four."""
 
     temperature: Annotated[float, Field(ge=0, le=2)]
     until: Annotated[list[str], Field(max_length=16)] | None = None
