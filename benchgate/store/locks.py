@@ -13,7 +13,8 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select, text, union_all
@@ -26,48 +27,44 @@ from benchgate.store.stored_run import ORDERED_TABLES, is_over
 
 WAIT_S = 60.0
 _POLL_S = 0.05
-_POSTGRES_KEY = 0x62656E63686761  # "benchga", ours among the advisory locks of that database
+_POSTGRES_KEY = {"key": 0x62656E63686761}  # "benchga", ours among the advisory locks of that database
 
 
 @contextmanager
 def upgrade_lock(database: Database, *, wait_s: float = WAIT_S) -> Iterator[None]:
     """Hold the store's upgrade lock. Raises StoreError when another process keeps it longer than `wait_s`."""
-    path = database.address.path
-    with _file_lock(database, path, wait_s) if path is not None else _server_lock(database, wait_s):
+    path, give_up = database.address.path, time.monotonic() + wait_s
+    unlock: Callable[[], object] | None = None
+    with database.errors(), ExitStack() as stack:
+        if path is not None:
+            # The file stays: removing it would let two processes each lock a file of the same name.
+            handle = stack.enter_context(path.with_name(path.name + ".lock").open("w"))
+            try_lock: Callable[[], object] = partial(try_file_lock, handle.fileno())
+        else:
+            # A session lock on a connection of its own: a transaction's would go with the first commit of a migration.
+            connection = stack.enter_context(database.engine.connect())
+            session = connection.execution_options(isolation_level="AUTOCOMMIT")
+            try_lock = partial(session.scalar, text("SELECT pg_try_advisory_lock(:key)"), _POSTGRES_KEY)
+            unlock = partial(session.execute, text("SELECT pg_advisory_unlock(:key)"), _POSTGRES_KEY)
+        while not try_lock():
+            if time.monotonic() > give_up:
+                raise StoreError(
+                    f"the store {database.address.shown} has been locked by another upgrade for {wait_s:g} s; "
+                    "wait for it to end, or stop it, and try again"
+                )
+            time.sleep(_POLL_S)
+        if unlock is not None:
+            stack.callback(unlock)
         yield
 
 
-@contextmanager
-def _file_lock(database: Database, path: Path, wait_s: float) -> Iterator[None]:
-    # The file stays: removing it would let two processes each lock a file of the same name.
-    with database.errors(), path.with_name(path.name + ".lock").open("w") as handle:
-
-        def try_lock() -> bool:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-        _wait_for(try_lock, database, wait_s)
-        yield
-
-
-@contextmanager
-def _server_lock(database: Database, wait_s: float) -> Iterator[None]:
-    # A session lock on a connection of its own: a transaction's lock would go with the first commit of a migration.
-    with database.errors(), database.engine.connect() as connection:
-        session = connection.execution_options(isolation_level="AUTOCOMMIT")
-        key = {"key": _POSTGRES_KEY}
-
-        def try_lock() -> bool:
-            return bool(session.scalar(text("SELECT pg_try_advisory_lock(:key)"), key))
-
-        _wait_for(try_lock, database, wait_s)
-        try:
-            yield
-        finally:
-            session.execute(text("SELECT pg_advisory_unlock(:key)"), key)
+def try_file_lock(handle: int) -> bool:
+    """Lock an open file without waiting. Returns False where another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def lock_run(connection: Connection, run_id: str) -> None:
@@ -77,17 +74,6 @@ def lock_run(connection: Connection, run_id: str) -> None:
     """
     if connection.dialect.name != "sqlite":
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run, 0))"), {"run": run_id})
-
-
-def _wait_for(try_lock: Callable[[], bool], database: Database, wait_s: float) -> None:
-    give_up = time.monotonic() + wait_s
-    while not try_lock():
-        if time.monotonic() > give_up:
-            raise StoreError(
-                f"the store {database.address.shown} has been locked by another upgrade for {wait_s:g} s; "
-                "wait for it to end, or stop it, and try again"
-            )
-        time.sleep(_POLL_S)
 
 
 class RunLocks:
@@ -105,7 +91,7 @@ class RunLocks:
             return False
         path = self._path(run_id)
         with self._database.errors():
-            taken = self._lock_file(run_id, path) if path is not None else self._ask("try_advisory_lock", run_id)
+            taken = self._lock_file(run_id, path) if path is not None else self._call_server("try_advisory_lock", run_id)
         if taken:
             self._held.add(run_id)
         return taken
@@ -123,7 +109,7 @@ class RunLocks:
         path = self._path(run_id)
         with suppress(StoreError), self._database.errors():  # a store that is gone has taken its locks along
             if path is None:
-                self._ask("advisory_unlock", run_id)
+                self._call_server("advisory_unlock", run_id)
                 return
             handle = self._files.pop(run_id)
             try:
@@ -169,9 +155,7 @@ class RunLocks:
         # be the file of that name: its last holder removed it, and a third process may have made another.
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_file_lock(handle):
                 os.close(handle)
                 return False
             if _is_same_file(handle, path):
@@ -182,7 +166,7 @@ class RunLocks:
         self._files[run_id] = handle
         return True
 
-    def _ask(self, function: str, run_id: str) -> bool:
+    def _call_server(self, function: str, run_id: str) -> bool:
         if self._session is None:
             session = self._database.engine.connect()
             self._session = session.execution_options(isolation_level="AUTOCOMMIT")

@@ -140,7 +140,7 @@ def _classify(
     newer, latest = Counter[str](), clock.latest(connection)
     for found in connection.execute(query.order_by(run.started_at.desc(), run.id.desc())):
         newest = newer[found.suite_name] < max(policy.keep_last, 1)
-        # One that is of a time to come would hold the place of a newest one for good.
+        # A run dated in the future would hold the place of a newest one for good.
         newer[found.suite_name] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest
         since = max(found.finished_at or "", withdrawn.get(found.id, ""))
         if found.evidence_sha256 is None or found.finished_at is None:

@@ -129,7 +129,7 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
     judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
-    # What is of a time to come would be the newest for good, before all that is measured from now on.
+    # A run dated in the future would stay the newest, before everything measured from now on.
     begun = run.c.started_at <= clock.latest(connection)
     query = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
     query = query.limit(1).offset(_OFFSETS[ref])

@@ -12,7 +12,6 @@ plan is zlib-compressed as in its table. Each line is on the disk before the nex
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
@@ -30,7 +29,7 @@ from benchgate.model.run import ALL_STORED, RunStatus
 from benchgate.store import clock, codec, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
-from benchgate.store.locks import RunLocks
+from benchgate.store.locks import RunLocks, try_file_lock
 from benchgate.store.rows import pending_spool
 from benchgate.store.stored_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably
@@ -129,10 +128,8 @@ def _unreadable(path: Path, error: OSError) -> StoreError:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StoreError(f"the run of {path} is still being measured; wait for it to end, or stop it") from None
+    if not try_file_lock(descriptor):
+        raise StoreError(f"the run of {path} is still being measured; wait for it to end, or stop it")
 
 
 @contextmanager
