@@ -91,7 +91,7 @@ class RunLocks:
             return False
         path = self._path(run_id)
         with self._database.errors():
-            taken = self._lock_file(run_id, path) if path is not None else self._call_server("try_advisory_lock", run_id)
+            taken = self._lock_file(run_id, path) if path is not None else self._call("try_advisory_lock", run_id)
         if taken:
             self._held.add(run_id)
         return taken
@@ -109,7 +109,7 @@ class RunLocks:
         path = self._path(run_id)
         with suppress(StoreError), self._database.errors():  # a store that is gone has taken its locks along
             if path is None:
-                self._call_server("advisory_unlock", run_id)
+                self._call("advisory_unlock", run_id)
                 return
             handle = self._files.pop(run_id)
             try:
@@ -166,7 +166,7 @@ class RunLocks:
         self._files[run_id] = handle
         return True
 
-    def _call_server(self, function: str, run_id: str) -> bool:
+    def _call(self, function: str, run_id: str) -> bool:
         if self._session is None:
             session = self._database.engine.connect()
             self._session = session.execution_options(isolation_level="AUTOCOMMIT")
