@@ -25,6 +25,7 @@ from benchgate.store import tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.stored_run import ORDERED_TABLES, is_over
 
+RUNS, SUITES, LABELS = 0, 1, 2  # spaces of locked names, which do not collide
 WAIT_S = 60.0
 _POLL_S = 0.05
 _POSTGRES_KEY = {"key": 0x62656E63686761}  # "benchga", ours among the advisory locks of that database
@@ -67,13 +68,14 @@ def try_file_lock(handle: int) -> bool:
     return True
 
 
-def lock_run(connection: Connection, run_id: str) -> None:
-    """Lock a run's results until the transaction ends: against other imports, promotions and removals of it.
+def lock_name(connection: Connection, name: str, *, space: int = RUNS) -> None:
+    """Lock a run, a suite or a label until the transaction ends; a writing transaction of SQLite is alone anyway.
 
-    A writing transaction of SQLite is alone anyway.
+    A run is locked against other imports, promotions and removals of it.
     """
     if connection.dialect.name != "sqlite":
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run, 0))"), {"run": run_id})
+        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, :space))")
+        connection.execute(lock, {"name": name, "space": space})
 
 
 class RunLocks:
@@ -193,7 +195,7 @@ def require_ownership(connection: Connection, run_id: str, next_seq: int) -> Non
 
     `next_seq` is the place of our next row.
     """
-    lock_run(connection, run_id)  # else two writers of Postgres could both look before either of them writes
+    lock_name(connection, run_id)  # else two writers of Postgres could both look before either of them writes
     run = tables.run.c
     found = fetch(connection, select(run.status, run.evidence_sha256).where(run.id == run_id))
     if not found:

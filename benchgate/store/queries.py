@@ -15,7 +15,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, select
 
-from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch
 from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import Promotion, promotion_labels
 from benchgate.model.run import MetricRow, Run, TrendPoint
@@ -145,9 +144,12 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
     served = _deployment_reader(connection, suite, known)
     doubts: dict[str, str | None] = {}  # why a token price does not belong to a deployment
-    for text in {row[2] for row in known} if name.startswith(_COST) else ():
-        reason = price_mismatch(Deployment(**json.loads(text)))
-        doubts[text] = None if reason is None else f"{PRICE_MISMATCH}: it {reason}"
+    if name.startswith(_COST):
+        from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch  # slow to import
+
+        for text in {row[2] for row in known}:
+            reason = price_mismatch(Deployment(**json.loads(text)))
+            doubts[text] = None if reason is None else f"{PRICE_MISMATCH}: it {reason}"
     points = []
     for run_id, _, deployment, role, stage, task, value, n, lower, upper in known:
         _, at, label, of = runs[run_id]

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, insert, select
 
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.model.client import ClientProfile
@@ -35,7 +35,7 @@ from benchgate.store import queries, results, retention, rows, stored_run, table
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import JournalEntry, read_context, read_evidence, read_journal, rows_of
 from benchgate.store.integrity import CheckReport, check_store
-from benchgate.store.locks import RunLocks
+from benchgate.store.locks import RunLocks, lock_name
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
@@ -184,8 +184,7 @@ class Store:
         """
         sha256, imported = str(note["sha256"]), tables.imported
         with self._database.writing() as connection:
-            if connection.dialect.name != "sqlite":  # there a writing transaction is alone anyway
-                connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:file, 0))"), {"file": sha256})
+            lock_name(connection, sha256)
             known = connection.scalar(select(imported.c.run_id).where(imported.c.source_sha256 == sha256).limit(1))
             if known is not None:
                 return str(known)

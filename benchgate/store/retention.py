@@ -22,7 +22,7 @@ from benchgate.model.run import RunStatus
 from benchgate.store import clock, results, stored_run, tables
 from benchgate.store.database import BUSY_TIMEOUT_MS, Database
 from benchgate.store.integrity import check_run, unused_plans
-from benchgate.store.locks import lock_run
+from benchgate.store.locks import lock_name
 from benchgate.store.migrate import HEAD
 from benchgate.store.stored_run import read_whole
 
@@ -98,7 +98,7 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
             stayed.append((run.run_id, f"{damage.place}: {damage.problem}; check the store"))
             continue
         with database.writing() as connection:
-            lock_run(connection, run.run_id)
+            lock_name(connection, run.run_id)
             if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue

@@ -11,10 +11,11 @@ from __future__ import annotations
 import unicodedata
 from difflib import get_close_matches
 
-from sqlalchemy import Connection, and_, false, or_, select, text
+from sqlalchemy import Connection, and_, false, or_, select
 
 from benchgate.errors import Command, Remedy, UsageError
 from benchgate.store import clock
+from benchgate.store.locks import LABELS, lock_name
 from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, of_suite, run
 
@@ -92,8 +93,7 @@ def require_label(connection: Connection, label: str | None) -> None:
     if label is None:
         return
     require_spelling(label)
-    if connection.dialect.name != "sqlite":  # a writing transaction of SQLite is alone anyway
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:label, 2))"), {"label": label})
+    lock_name(connection, label, space=LABELS)
     if (taken := connection.scalar(select(run.c.id).where(run.c.label == label).limit(1))) is not None:
         raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
 
