@@ -2,7 +2,7 @@
 
     with Store.open("benchgate.db") as store:
         writer = store.begin_run(run, plan)
-        writer.add(observation)               # on the disk when it returns
+        writer.add(observation)                    # on the disk when it returns
         writer.finish(RunStatus.COMPLETE, "2026-11-20T12:00:00Z")
         evidence = store.evidence(run.id)          # exactly what was written, in order
 

@@ -177,41 +177,45 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
 
 def observation_row(seen: Observation) -> Row:
     """Return an observation as a row, without its place in the run."""
-    kind, meta, n_rows = "", dict[str, object](), 0
-    columns: ColumnMap = {}
-    place: dict[str, str | int] = {}
+    meta: dict[str, object]
     match seen:
         case LoadObservation():
-            kind, meta = "load", {"window_s": seen.window_s, "client": asdict(seen.client)}
-            place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
+            meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
             parts = [part for part in seen.parts if len(part)]
             requests = concatenate_columns(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
-            columns, n_rows = requests.to_columns(), seen.recorded
+            place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
+            return _packed_row("load", meta, requests.to_columns(), seen.recorded, **place)
         case QualityObservation():
-            kind, place = "quality", {"arm": seen.arm.value, "task": seen.task}
             meta = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
             if seen.repeat:
                 meta["repeat"] = seen.repeat
-            columns, n_rows = pack_rows(seen.items), len(seen.items)
+            items = pack_rows(seen.items)
+            return _packed_row("quality", meta, items, len(seen.items), arm=seen.arm.value, task=seen.task)
         case DivergenceObservation():
-            kind, meta = "divergence", divergence_to_json(seen)
-            columns, n_rows = pack_rows(seen.items), len(seen.items)
+            return _packed_row("divergence", divergence_to_json(seen), pack_rows(seen.items), len(seen.items))
         case ShadowObservation():
-            kind, meta = "shadow", {"expected_n": seen.expected_n, "fault": seen.fault}
-            columns, n_rows = pack_rows(seen.items), len(seen.items)
+            meta = {"expected_n": seen.expected_n, "fault": seen.fault}
+            return _packed_row("shadow", meta, pack_rows(seen.items), len(seen.items))
         case DeploymentFault():
-            kind, place = "target_fault", {"arm": seen.arm.value}
-            meta = {"when": seen.when, "reason": seen.reason}
+            return _packed_row("target_fault", {"when": seen.when, "reason": seen.reason}, arm=seen.arm.value)
         case ServerStart():
-            kind, place = "start", {"arm": seen.arm.value}
             meta = {"number": seen.number, "to_answer_s": seen.to_answer_s}
+            return _packed_row("start", meta, arm=seen.arm.value)
         case BudgetReading():
-            kind, meta = "error_budget", asdict(seen)
+            return _packed_row("error_budget", asdict(seen))
+
+
+def _packed_row(kind: str, meta: object, columns: ColumnMap | None = None, n_rows: int = 0, **place: str | int) -> Row:
     for name, value in place.items():
         check_text(value, f"the observation's {name}")
-    row = dict.fromkeys(("arm", "stage", "task", "block", "position")) | place
-    meta_json = to_json(meta, f"what is known of the {kind} observation")
-    return {"kind": kind, **row, "meta": meta_json, "n_rows": n_rows, **_encoded(columns)}
+    return {
+        "kind": kind,
+        **dict.fromkeys(("arm", "stage", "task", "block", "position")),
+        **place,
+        "meta": to_json(meta, f"what is known of the {kind} observation"),
+        "n_rows": n_rows,
+        **_encoded(columns or {}),
+    }
 
 
 def _encoded(columns: ColumnMap) -> Row:
