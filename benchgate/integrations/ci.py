@@ -1,7 +1,7 @@
 """The CI job of this process: GitHub's event, who promotes from which ref, the run's address, outputs and summary.
 
 The environment is set by whoever starts the process. Checking it keeps a job from promoting by mistake what its host
-would not allow; it does not keep anybody out who may write to the store.
+would not allow; it does not stop a person with write access to the store.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def github_context(
 ) -> GitHubContext:
     """Return the context by the options, else by GitHub's event. Raises UsageError for a malformed --sha or address.
 
-    The commit of a pull request is its head, because GITHUB_SHA is a merge that nobody sees. The number in an issue's
+    The commit of a pull request is its head, because GITHUB_SHA is a merge commit that no page shows. The number in an issue's
     or workflow's event is used only if it is that of one pull request of this repository.
     """
     if sha is not None and not _SHA.fullmatch(sha):

@@ -1,7 +1,7 @@
 """A verdict on GitHub: check run, comment, commit status and deployment status of one message.
 
 Jobs race, and old ones are run again, so the newest post is not always of the newest run. A green is posted only if no
-newer run was, and is taken back if one came in between. A comment that is edited notifies nobody, so a verdict that
+newer run was, and is taken back if one came in between. Editing a comment sends no notification, so a verdict that
 turns from PASS or WARN into anything else is a new comment, and the old one links to it.
 """
 

@@ -88,7 +88,7 @@ class RunLocks:
         self._held: set[str] = set()
 
     def take(self, run_id: str) -> bool:
-        """Acquire a run's lock until `release`. Returns False where somebody has it already."""
+        """Acquire a run's lock until `release`. Returns False where a process has it already."""
         if run_id in self._held:
             return False
         path = self._path(run_id)
@@ -99,9 +99,18 @@ class RunLocks:
         return taken
 
     def require(self, run_id: str) -> None:
-        """Acquire a run's lock. Raises StoreError, which names the holder, where somebody else has it."""
+        """Acquire a run's lock. Raises StoreError, which names the holder, where another process has it."""
         if not self.take(run_id):
             raise StoreError(f"run {run_id} is being measured, by {self.holder(run_id)}; wait for it to end")
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[None]:
+        """Hold a run's lock for a block. Raises StoreError, which names the holder, where another process has it."""
+        self.require(run_id)
+        try:
+            yield
+        finally:
+            self.release(run_id)
 
     def release(self, run_id: str) -> None:
         """Release a run's lock, where this process holds it."""

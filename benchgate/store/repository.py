@@ -15,8 +15,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
@@ -111,39 +111,28 @@ class Store:
         With a `spool` (a new file) everything measured is kept there too, and a failing store does not end the run;
         `note` is called with a message when that happens.
         """
-        self._locks.require(run_id := run.id)
-        return self._locked_writer(
-            run_id, lambda: RunWriter.begin(self._database, run, plan, spool=spool, note=note), release_on_error=True
-        )
-
-    def reopen_run(self, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
-        """Return the writer of an interrupted run, which continues after all that `spool` and store have of it."""
-        if not (held := self._locks.is_held(run_id)):
-            self._locks.require(run_id)
-        return self._locked_writer(
-            run_id,
-            lambda: RunWriter.reopen(self._database, run_id, spool=spool, note=note),
-            release_on_error=not held,
-        )
-
-    def _locked_writer(self, run_id: str, opened: Callable[[], RunWriter], *, release_on_error: bool) -> RunWriter:
-        try:
-            writer = opened()
-        except BaseException:
-            if release_on_error:
-                self._locks.release(run_id)
-            raise
+        self._locks.require(run.id)
+        with ExitStack() as on_error:
+            on_error.callback(self._locks.release, run.id)
+            writer = RunWriter.begin(self._database, run, plan, spool=spool, note=note)
+            on_error.pop_all()
         writer.locks = self._locks
         return writer
 
-    @contextmanager
-    def hold_run(self, run_id: str) -> Iterator[None]:
+    def reopen_run(self, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
+        """Return the writer of an interrupted run, which continues after all that `spool` and store have of it."""
+        with ExitStack() as on_error:
+            if not self._locks.is_held(run_id):
+                self._locks.require(run_id)
+                on_error.callback(self._locks.release, run_id)
+            writer = RunWriter.reopen(self._database, run_id, spool=spool, note=note)
+            on_error.pop_all()
+        writer.locks = self._locks
+        return writer
+
+    def hold_run(self, run_id: str) -> AbstractContextManager[None]:
         """Keep every other process from resuming a run. Raises StoreError where it is being measured."""
-        self._locks.require(run_id)
-        try:
-            yield
-        finally:
-            self._locks.release(run_id)
+        return self._locks.hold(run_id)
 
     def mark_abandoned_runs(self) -> list[str]:
         """Mark every `running` run whose lock is free as interrupted: its process was killed. Returns their ids."""
