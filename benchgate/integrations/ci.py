@@ -67,8 +67,8 @@ def github_context(
 ) -> GitHubContext:
     """Return the context by the options, else by GitHub's event. Raises UsageError for a malformed --sha or address.
 
-    The commit of a pull request is its head, because GITHUB_SHA is a merge commit that no page shows. The number in an issue's
-    or workflow's event is used only if it is that of one pull request of this repository.
+    The commit of a pull request is its head, because GITHUB_SHA is a merge commit that no page shows. The number in an
+    issue's or workflow's event is used only if it is that of one pull request of this repository.
     """
     if sha is not None and not _SHA.fullmatch(sha):
         raise UsageError(f"--sha {ascii(sha)[:60]}: expected a whole commit id, 40 or 64 hexadecimal digits")

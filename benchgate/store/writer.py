@@ -228,7 +228,7 @@ class RunWriter:
     def finish(self, status: RunStatus, finished_at: str) -> None:
         """Seal the run as COMPLETE or PARTIAL with the hash over all its evidence. Nothing changes after that.
 
-        A database that was away is tried once more. A run that lost something is partial, also if the caller passes COMPLETE.
+        A database that was away is tried once more. A run that lost something becomes PARTIAL in any case.
         """
         if status is RunStatus.RUNNING:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
