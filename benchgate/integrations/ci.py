@@ -317,8 +317,7 @@ def report_link(environment: Mapping[str, str], url: str | None, report: Path | 
 # Job summary and step outputs of GitHub Actions. Outputs have only enumerated words, numbers, hashes and names in a
 # narrow alphabet: no text of a model or a server can become a command, a second output or a shell word.
 
-SUMMARY_LIMIT_BYTES = 1024 * 1024
-"""GitHub drops a step's whole summary above this, and leaves the step green."""
+SUMMARY_LIMIT_BYTES = 1024 * 1024  # GitHub drops a step's whole summary above this, and leaves the step green
 
 _CUT_NOTICE = "\n\n_The summary was cut here: a job summary holds 1 MiB._\n"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

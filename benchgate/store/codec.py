@@ -30,8 +30,7 @@ from benchgate.errors import EvidenceError
 from benchgate.model.records import ColumnMap, IntArray
 from benchgate.model.text_column import TextColumn
 
-CODEC = "columns/1+zlib"
-"""Name of this layout, stored with every blob so that a later one can live beside it."""
+CODEC = "columns/1+zlib"  # name of this layout, stored with every blob so that a later one can live beside it
 
 Array = npt.NDArray[Any]
 

@@ -57,7 +57,6 @@ _ADVICE = {
     "connection failed": "check the address, and that the server runs and lets you in",
 }
 
-
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 NETWORK_FILE_SYSTEMS = frozenset(

@@ -21,8 +21,7 @@ from benchgate.store.database import Address, Database, network_file_system
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 
-HEAD = "0006"
-"""The schema this benchgate reads and writes: the newest revision in `migrations/`."""
+HEAD = "0006"  # the schema this benchgate reads and writes: the newest revision in `migrations/`
 
 _VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database
 _one_upgrade = threading.Lock()  # alembic keeps its current context in module globals

@@ -24,8 +24,7 @@ from benchgate.store.database import fetch
 from benchgate.store.evidence import MEASURED
 from benchgate.store.stored_run import ORDERED_TABLES, Removal, read_runs
 
-_DeploymentLabels = tuple[str, str, str, str]
-"""Name, model, engine and hardware of a deployment, as a point has them."""
+_DeploymentLabels = tuple[str, str, str, str]  # name, model, engine and hardware of a deployment, as a point has them
 NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
 """Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
 _COST = "usd_"  # what the names of costs begin with

@@ -58,7 +58,6 @@ Observation = (
 OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
 
-
 _LATER = ("price_terms", "token_prices", "price_entry")
 TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns that the evidence hash covers; `sha256` stands for the data."""

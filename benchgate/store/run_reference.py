@@ -19,8 +19,7 @@ from benchgate.store.locks import LABELS, lock_name
 from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, of_suite, run
 
-SHORTEST_PREFIX = 13
-"""Length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix."""
+SHORTEST_PREFIX = 13  # length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix
 _OFFSETS = {"@latest": 0, "@previous": 1}
 PROMOTED = "@promoted"
 _KNOWN = (*_OFFSETS, PROMOTED)

@@ -36,7 +36,6 @@ from benchgate.system import create_temporary, replace_durably
 
 FILE_NAME = "spool.jsonl"
 
-
 FORMAT = "benchgate-spool/1"
 _HASH_CHARS = 64
 _END = "run"  # the table of the line that ends a run
