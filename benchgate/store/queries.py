@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy import Connection, and_, func, select
 
 from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import Promotion, promotion_labels
@@ -83,14 +83,13 @@ def overview(connection: Connection) -> Overview:
     profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
     stone, seen = tables.tombstone.c, tables.observation.c
     counted = func.max(stone.removed_at), func.max(stone.reason), func.count(), func.sum(stone.n_bytes)
-    removed = {
-        run_id: Removal(at, reason, n_rows, int(n_bytes))
-        for run_id, at, reason, n_rows, n_bytes in connection.execute(
-            select(stone.run_id, *counted).group_by(stone.run_id)
-        )
-    }
+    removals = connection.execute(select(stone.run_id, *counted).group_by(stone.run_id))
+    removed = {run_id: Removal(at, why, n_rows, int(n_bytes)) for run_id, at, why, n_rows, n_bytes in removals}
     unfinished = select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
-    kept = _row_counts(connection, unfinished)
+    kept: Counter[str] = Counter()
+    for table in ORDERED_TABLES:
+        n_rows = select(table.c.run_id, func.count()).where(table.c.run_id.in_(unfinished)).group_by(table.c.run_id)
+        kept.update({run_id: int(count) for run_id, count in connection.execute(n_rows)})
     in_progress = select(seen.run_id).where(seen.run_id.in_(unfinished), seen.kind.in_(MEASURED))
     measured = set(connection.scalars(in_progress.distinct()))
     noise = {run_id: sha256 for run_id, _, sha256 in profiles}
@@ -110,14 +109,6 @@ def overview(connection: Connection) -> Overview:
         promotions=tuple(results.promotions(connection)),
         noise=tuple(sorted((measured_at, sha256) for _, measured_at, sha256 in profiles)),
     )
-
-
-def _row_counts(connection: Connection, run_ids: Select[str]) -> Counter[str]:
-    kept: Counter[str] = Counter()
-    for table in ORDERED_TABLES:
-        counted = select(table.c.run_id, func.count()).where(table.c.run_id.in_(run_ids)).group_by(table.c.run_id)
-        kept.update({run_id: int(count) for run_id, count in connection.execute(counted)})
-    return kept
 
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
@@ -152,11 +143,11 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     points = []
     for run_id, _, deployment, role, stage, task, value, n, lower, upper in known:
         _, at, label, of = runs[run_id]
-        its_name, *labels = served(run_id, deployment)
+        labels = served(run_id, deployment)
         outcome, by = outcomes.get(run_id), promoted.get(run_id)
-        number, described = (value, n, lower, upper), (*labels, doubts.get(deployment))
+        number, described = (value, n, lower, upper), (*labels[1:], doubts.get(deployment))
         points.append(
-            TrendPoint(run_id, at, label, of, its_name, outcome, _ARMS[role], stage, task, *number, by, *described)
+            TrendPoint(run_id, at, label, of, labels[0], outcome, _ARMS[role], stage, task, *number, by, *described)
         )
     return points
 

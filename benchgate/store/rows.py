@@ -292,7 +292,18 @@ def telemetry_row(window: TelemetryWindow) -> Row:
 
 def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
-    readings = _telemetry_samples(codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"]))
+    columns = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+    values: dict[TelemetryMetric, list[float]] = {
+        _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
+        for name, column in columns.items()
+        if name not in (_AT_S, _MARKER)
+    }
+    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
+    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
+    readings = tuple(
+        TelemetrySample(at_s, {one: column[i] for one, column in values.items() if not math.isnan(column[i])}, marker)
+        for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
+    )
     if len(readings) != row["n_rows"]:
         raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
     meta = json.loads(row["meta"])
@@ -306,20 +317,6 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
         drained=meta["drained"],
         readings=readings,
         problems=tuple(meta["problems"]),
-    )
-
-
-def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
-    values: dict[TelemetryMetric, list[float]] = {
-        _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
-        for name, column in columns.items()
-        if name not in (_AT_S, _MARKER)
-    }
-    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
-    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
-    return tuple(
-        TelemetrySample(at_s, {word: column[i] for word, column in values.items() if not math.isnan(column[i])}, marker)
-        for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
     )
 
 
