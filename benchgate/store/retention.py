@@ -89,7 +89,7 @@ def older_than(runs: Sequence[RemovableRun], age_s: float, now: str) -> list[Rem
 
 
 def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason: str) -> Removed:
-    """Remove the raw records of these runs. `reason` is the command that asked for it, and is stored with them."""
+    """Remove the raw records of these runs. `reason` is the command behind it, and is stored with them."""
     gone, stayed = list[RemovableRun](), list[tuple[str, str]]()
     for run in runs:
         with database.reading() as connection:
