@@ -223,7 +223,7 @@ def test_a_run_that_may_not_go_on_says_why(tmp_path: Path, suite_text: str) -> N
         over = make_run()
         store.begin_run(over, PLAN).finish(RunStatus.PARTIAL, DONE_AT)
         open_yet = [run.id for run in store.resumable_runs()]
-    suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), part=True)
+    suite, part = parse_suite(suite_text, "resumed.yaml"), replace(options(tmp_path), only="load")
     with pytest.raises(KeyboardInterrupt):
         run_suite(suite, tmp_path, part, Ends(1))
     with opened(tmp_path) as store:
