@@ -124,7 +124,7 @@ def fill(database: Path, requests: int, chunks: int) -> None:
                     for arm in tuple(Arm) if block % 2 == 0 else tuple(Arm)[::-1]:
                         columns = answered(stage.requests, chunks, float(generator.lognormal(0, 0.02)), generator)
                         window_s = float(columns.end_ns.max() - columns.sent_ns.min()) * 1e-9
-                        writer.add_load(LoadObservation(stage.name, arm, block, position, columns, window_s, client))
+                        writer.add(LoadObservation(stage.name, arm, block, position, columns, window_s, client))
                         position += 1
             writer.finish(RunStatus.COMPLETE, "2026-01-01T01:00:00Z")
 

@@ -92,7 +92,7 @@ def fill(database: Path, records: int, chunks: int) -> None:
     with Store.open(str(database)) as store:
         writer = store.begin_run(a_run(), _PLAN)
         stage = LoadObservation("r1000", Arm.CANDIDATE, 0, 0, result.requests, result.window_s, result.client)
-        writer.add_load(stage)
+        writer.add(stage)
         writer.finish(RunStatus.COMPLETE, "2026-01-01T01:00:00Z")
     said["after storing"] = peak_mb()
     print(json.dumps(said))

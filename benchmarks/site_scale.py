@@ -97,9 +97,9 @@ def add_run(store: Store, number: int) -> None:
     for at, stage in enumerate(_STAGES):
         ttft_s = 0.1 * (at + 1) * generator.lognormal(0, 0.05, (_BLOCKS, 2, _REQUESTS))
         for seen in executions(stage, ttft_s):
-            writer.add_load(replace(seen, position=seen.position + 2 * _BLOCKS * at))
+            writer.add(replace(seen, position=seen.position + 2 * _BLOCKS * at))
     for arm in Arm:
-        writer.add_quality(answers(arm, (generator.random(_ITEMS) < 0.8).tolist(), None))
+        writer.add(answers(arm, (generator.random(_ITEMS) < 0.8).tolist(), None))
     writer.finish(RunStatus.COMPLETE, f"{began + np.timedelta64(10, 'm')}Z")
     decision = decide_stored(store, run.id, keep=False)
     judged_at = f"{began + np.timedelta64(11, 'm')}Z"  # as it was then: what came before a run is a part of its report

@@ -77,7 +77,7 @@ def store_run(store: Store, parts: Sequence[RequestColumns], number: int) -> flo
     writer = store.begin_run(run, _PLAN)
     for position, columns in enumerate(parts):
         arm = tuple(Arm)[position % 2]
-        writer.add_load(LoadObservation("steady", arm, position // 2, position, columns, 10.0, client))
+        writer.add(LoadObservation("steady", arm, position // 2, position, columns, 10.0, client))
     writer.finish(RunStatus.COMPLETE, "2026-01-01T01:00:00Z")
     return time.perf_counter() - began_s
 

@@ -52,8 +52,8 @@ def write(address: str, process: int, runs: int) -> tuple[list[float], list[str]
         try:
             with Store.open(address) as store:
                 writer = store.begin_run(run, _PLAN)
-                writer.add_load(stage)
-                writer.add_load(replace(stage, arm=Arm.CANDIDATE, position=1))
+                writer.add(stage)
+                writer.add(replace(stage, arm=Arm.CANDIDATE, position=1))
                 writer.event("ended", {})
                 writer.finish(RunStatus.COMPLETE, _ENDED)
                 store.save_verdict(run_id, {"outcome": "BLOCK"}, decided_at=_ENDED)

@@ -28,7 +28,6 @@ def _refuse_k6(document: Field) -> NoReturn:
 
 _K6 = Format("k6", ("metrics.http_req_duration", "metrics.http_reqs"), _refuse_k6)
 
-
 FORMATS: Mapping[str, Format] = {
     one.name: one for one in (VLLM, SGLANG, GUIDELLM, AIPERF, INFERENCE_PERF, _K6, LM_EVAL, LLM_D)
 }

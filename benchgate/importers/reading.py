@@ -20,8 +20,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import QUANTILES
 from benchgate.model.run import MetricRow
 
-MOST_BYTES = 256 * 2**20
-"""Limit of a file, which is held in memory several times over."""
+MOST_BYTES = 256 * 2**20  # limit of a file, which is held in memory several times over
 
 _MOST_SHOWN = 40
 _MOST = 1e15  # no measurement is larger, in any unit

@@ -97,7 +97,6 @@ def _scale(metric: Field) -> float:
 
 AIPERF = Format("aiperf", ("metrics", "metadata.request_start_ns"), read_aiperf, of_lines=True)
 
-
 _GUIDELLM_REASONS = {
     ".request_latency": FROM_SEND_TO_END,
     ".metrics": "summaries weigh requests by their tokens, or by time; the requests themselves are read",

@@ -72,7 +72,6 @@ def read_inference_perf(document: Field) -> Reading:
 
 INFERENCE_PERF = Format("inference-perf", ("load_summary", "successes", "failures"), read_inference_perf)
 
-
 _AGREE = {
     "vllm-benchmark": frozenset({"request_rate", "output_token_rate"}),
     "inference-perf": frozenset({"request_rate"}),
@@ -129,7 +128,6 @@ def read_llm_d(document: Field) -> Reading:
 
 
 LLM_D = Format("llm-d", ("version", "scenario", "results.request_performance"), read_llm_d)
-
 
 _LM_EVAL_REASONS = {
     "_stderr": "a standard error over items; benchgate makes intervals of the items themselves",

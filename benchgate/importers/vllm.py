@@ -186,7 +186,6 @@ def _lost_and_sent(document: Field) -> tuple[int, int | None]:
 
 VLLM = Format("vllm", _VLLM_KEYS, read_vllm)
 
-
 _SGLANG_KEYS = ("backend", "completed", "duration", "request_throughput", "total_output_tokens_retokenized")
 _COUNTS_ITSELF = ("sglang", "sglang-native")
 _REQUESTED = "if the server does not count its tokens, the tool uses the number requested"

@@ -1,7 +1,7 @@
 """The CI job of this process: GitHub's event, who promotes from which ref, the run's address, outputs and summary.
 
 The environment is set by whoever starts the process. Checking it keeps a job from promoting by mistake what its host
-would not allow; it does not keep anybody out who may write to the store.
+would not allow; it does not stop a person with write access to the store.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def github_context(
 ) -> GitHubContext:
     """Return the context by the options, else by GitHub's event. Raises UsageError for a malformed --sha or address.
 
-    The commit of a pull request is its head, because GITHUB_SHA is a merge that nobody sees. The number in an issue's
-    or workflow's event is used only if it is that of one pull request of this repository.
+    The commit of a pull request is its head, because GITHUB_SHA is a merge commit that no page shows. The number in an
+    issue's or workflow's event is used only if it is that of one pull request of this repository.
     """
     if sha is not None and not _SHA.fullmatch(sha):
         raise UsageError(f"--sha {ascii(sha)[:60]}: expected a whole commit id, 40 or 64 hexadecimal digits")
@@ -317,8 +317,7 @@ def report_link(environment: Mapping[str, str], url: str | None, report: Path | 
 # Job summary and step outputs of GitHub Actions. Outputs have only enumerated words, numbers, hashes and names in a
 # narrow alphabet: no text of a model or a server can become a command, a second output or a shell word.
 
-SUMMARY_LIMIT_BYTES = 1024 * 1024
-"""GitHub drops a step's whole summary above this, and leaves the step green."""
+SUMMARY_LIMIT_BYTES = 1024 * 1024  # GitHub drops a step's whole summary above this, and leaves the step green
 
 _CUT_NOTICE = "\n\n_The summary was cut here: a job summary holds 1 MiB._\n"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

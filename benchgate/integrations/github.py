@@ -81,7 +81,7 @@ class GitHubApi:
 
     def get(self, path: str, purpose: Purpose) -> Json:
         """Return the object at a path."""
-        return _object(self._ask("GET", f"{self._base}{path}", purpose), purpose)
+        return _object(self._request("GET", f"{self._base}{path}", purpose), purpose)
 
     def pages(self, path: str, purpose: Purpose, key: str | None = None) -> Iterator[Json]:
         """Yield all items of a list, page by page; `key` names the list inside a page."""
@@ -89,7 +89,7 @@ class GitHubApi:
         for _ in range(_MOST_PAGES):
             if url is None:
                 return
-            answer = self._ask("GET", url, purpose)
+            answer = self._request("GET", url, purpose)
             page = _json(answer, purpose)
             found = page.get(key) if key is not None and isinstance(page, dict) else page
             if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
@@ -109,14 +109,14 @@ class GitHubApi:
         `there` looks for the result if the answer was lost; without it the request must be safe to repeat. Raises
         PublishError, or its TooLong for a text that may be shortened.
         """
-        answer = self._ask(method, f"{self._base}{path}", purpose, body, there)
+        answer = self._request(method, f"{self._base}{path}", purpose, body, there)
         return answer if isinstance(answer, dict) else _object(answer, purpose)
 
     def viewer(self, purpose: Purpose) -> str:
         """Return the token's login: `github-actions[bot]` in a job. Only GraphQL reports it for every kind of token."""
         if self._viewer is None:
             url = re.sub(r"/v3$", "", self._base) + "/graphql"  # https://HOST/api/v3 on GitHub Enterprise Server
-            answer = self._ask("POST", url, purpose, {"query": "query { viewer { login } }"})
+            answer = self._request("POST", url, purpose, {"query": "query { viewer { login } }"})
             data = _object(answer, purpose).get("data")
             viewer = data.get("viewer") if isinstance(data, dict) else None
             login = viewer.get("login") if isinstance(viewer, dict) else None
@@ -126,7 +126,7 @@ class GitHubApi:
             self._viewer = login
         return self._viewer
 
-    def _ask(
+    def _request(
         self,
         method: str,
         url: str,

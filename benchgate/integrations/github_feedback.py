@@ -1,7 +1,7 @@
 """A verdict on GitHub: check run, comment, commit status and deployment status of one message.
 
 Jobs race, and old ones are run again, so the newest post is not always of the newest run. A green is posted only if no
-newer run was, and is taken back if one came in between. A comment that is edited notifies nobody, so a verdict that
+newer run was, and is taken back if one came in between. Editing a comment sends no notification, so a verdict that
 turns from PASS or WARN into anything else is a new comment, and the old one links to it.
 """
 
@@ -18,8 +18,7 @@ from benchgate.integrations.ci import is_link
 from benchgate.integrations.github import GitHubApi, Json, Purpose, TooLong, number_of
 from benchgate.model.verdict import Outcome
 
-SHORT_CHARACTERS = 140
-"""Limit of GitHub for the description of a status."""
+SHORT_CHARACTERS = 140  # limit of GitHub for the description of a status
 
 _RUN = re.compile(r" · run (\S+)$")
 
@@ -123,8 +122,7 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-CHECK_SUMMARY_BYTES = 60_000
-"""GitHub takes 65,535 characters."""
+CHECK_SUMMARY_BYTES = 60_000  # GitHub takes 65,535 characters
 
 ANNOTATIONS_PER_REQUEST = 50
 _TITLE_CHARACTERS = 255

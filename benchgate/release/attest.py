@@ -104,7 +104,7 @@ class Statement:
 
     @property
     def result(self) -> str:
-        """PASSED, WARNED or FAILED: whatever does not end with 0 failed."""
+        """PASSED, WARNED or FAILED: every exit code but 0 is FAILED."""
         if self.exit_code is not ExitCode.OK:
             return "FAILED"
         return {Outcome.PASS: "PASSED", Outcome.WARN: "WARNED"}.get(self.outcome, "FAILED")

@@ -61,7 +61,7 @@ class Requirements:
 
 
 def purpose_obstacles(run: Run) -> Iterator[Obstacle]:
-    """Yield why a run can promote nobody, however it is judged."""
+    """Yield why a run cannot promote its candidate, however it is judged."""
     if run.calibrates:
         reason = "it is a calibration: both of its arms are one deployment, so it judges no candidate"
         yield Obstacle(ObstacleKind.CALIBRATION, reason, ExitCode.USAGE)
@@ -98,7 +98,7 @@ def run_obstacles(run: Run, now: str, requirements: Requirements) -> Iterator[Ob
 
 
 def verdict_obstacles(outcome: Outcome, reason: str, *, strict: bool) -> Iterator[Obstacle]:
-    """Yield why a verdict promotes nobody; its `reason` is passed on."""
+    """Yield why a verdict does not promote; its `reason` is passed on."""
     code = outcome.exit_code(strict=strict)
     if not outcome.promotes:
         yield Obstacle(ObstacleKind.VERDICT, reason, code)

@@ -84,7 +84,7 @@ def promote(
 ) -> Recorded:
     """Judge a run once more and record its promotion.
 
-    `report` is the HTML report that somebody read: it must be the one that the store gives. `override` is the reason
+    `report` is the HTML report that was reviewed: it must be the one that the store gives. `override` is the reason
     why a run is promoted whose verdict says no. It does not help a run that ended more than `max_age_s` ago, nor a
     candidate whose weights may change under their name (with `require_pinned`: are not pinned). A run whose promotion
     was withdrawn needs `again`, because a job that is started over does not mean it. Raises NotPromoted, with the

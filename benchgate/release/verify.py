@@ -90,7 +90,7 @@ class Verified:
 
     @property
     def vouched(self) -> bool:
-        """True if store or signature hold, which nobody can forge as they can a statement."""
+        """True if store or signature hold, which cannot be forged like a statement."""
         return any(line.part in (Part.STORE, Part.SIGNATURE) and line.answer is Answer.HOLDS for line in self.lines)
 
     @property

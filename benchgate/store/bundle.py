@@ -35,15 +35,13 @@ FORMAT = "benchgate-bundle/1"
 SCHEMAS = ("0006",)
 """Schemas whose bundles are read; the last is written. A schema that adds a column defines its value in older ones."""
 
-MAX_BYTES = 2**30
-"""A bundle is in memory as a whole; a larger run is copied from store to store."""
+MAX_BYTES = 2**30  # a bundle is in memory as a whole; a larger run is copied from store to store
 
 _EXPECTED = "an exported bundle"
 _LARGEST = sys.float_info.max
 _SHOWN = 40
 _LEFT_OUT = frozenset({("verdict", "own"), ("verdict", "seq")})
 _DOCUMENT_KEYS = {"format", "schema", "tool_version", "sha256", "plan", "run", *(table.name for table in PARTS)}
-
 
 SUFFIX = ".json"
 _START = re.compile(rb'\s*\{\s*"(?:arm|format)"\s*:')  # "arm" is the first key in the order of bundles

@@ -13,8 +13,7 @@ from sqlalchemy import Connection, text
 
 from benchgate.errors import EvidenceError
 
-AHEAD_S = 300
-"""Tolerance of a clock ahead of the store's: more than clocks set by a network ever differ."""
+AHEAD_S = 300  # tolerance of a clock ahead of the store's: more than clocks set by a network ever differ
 
 _LATEST = {
     "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', 'now', :ahead || ' seconds')",

@@ -29,8 +29,7 @@ import numpy.typing as npt
 from benchgate.errors import EvidenceError
 from benchgate.model.records import ColumnMap, IntArray, TextColumn
 
-CODEC = "columns/1+zlib"
-"""Name of this layout, stored with every blob so that a later one can live beside it."""
+CODEC = "columns/1+zlib"  # name of this layout, stored with every blob so that a later one can live beside it
 
 Array = npt.NDArray[Any]
 

@@ -57,7 +57,6 @@ _ADVICE = {
     "connection failed": "check the address, and that the server runs and lets you in",
 }
 
-
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -115,15 +114,6 @@ class Address:
         path = Path(os.path.realpath(given))  # a process that follows a link must find the same locks beside it
         return cls(URL.create("sqlite", database=str(path)), str(given), path)
 
-    def without_secrets(self, text: str) -> str:
-        """Blank every password of this address in a text, also where it is percent-encoded."""
-        secrets = [self.url.password, *(self.url.query.get(name) for name in _SECRET_PARAMETERS)]
-        for secret in secrets:
-            if isinstance(secret, str) and secret:
-                for spelling in {secret, quote(secret), quote_plus(secret)}:
-                    text = text.replace(spelling, "***")
-        return text
-
 
 @dataclass(frozen=True, slots=True)
 class Database:
@@ -173,7 +163,11 @@ class Database:
                     raise context from exc
                 context = context.__context__
             cause = exc.orig if isinstance(exc, DBAPIError) and exc.orig is not None else exc
-            text = self.address.without_secrets(" ".join(str(cause).split()))
+            text, url = " ".join(str(cause).split()), self.address.url
+            for secret in (url.password, *(url.query.get(name) for name in _SECRET_PARAMETERS)):
+                if isinstance(secret, str) and secret:
+                    for spelling in {secret, quote(secret), quote_plus(secret)}:
+                        text = text.replace(spelling, "***")
             advice = next((f"; {advice}" for sign, advice in _ADVICE.items() if sign in text), "")
             raise StoreError(f"the store {self.address.shown}: {text}{advice}") from exc
 

@@ -45,8 +45,7 @@ from benchgate.store.results import StoredVerdict
 from benchgate.store.rows import TELEMETRY_SEALED, excluded_seqs, read_resumptions, read_telemetry
 from benchgate.store.stored_run import is_over, read_runs
 
-EVIDENCE_EVENTS = (LOAD_ENDED, RESUMED, REPLICAS)
-"""The kinds of events that are a part of what a verdict rests on."""
+EVIDENCE_EVENTS = (LOAD_ENDED, RESUMED, REPLICAS)  # the kinds of events that are a part of what a verdict rests on
 
 _READERS = 4
 MOST_RUNS = 50

@@ -143,7 +143,14 @@ def _read_evidence(database: Database, run_id: str) -> Evidence:
 
 
 def _write_jsonl(database: Database, run_id: str, file: Path) -> None:
-    require_replaceable(file, f"what an export wrote of the records of run {run_id}", is_records_of(run_id))
+    def is_ours(first: bytes) -> bool:
+        try:
+            record = json.loads(first)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(record, dict) and (record.get("kind"), record.get("run_id")) == ("run", run_id)
+
+    require_replaceable(file, f"what an export wrote of the records of run {run_id}", is_ours)
     evidence = _read_evidence(database, run_id)
     with output_file(file) as out:
         out.writelines(f"{rows.to_json(record, 'a record')}\n".encode() for record in records(evidence))
@@ -493,19 +500,6 @@ def require_replaceable(file: Path, what: str, is_ours: Callable[[bytes], bool])
         raise StoreError(f"{file} is in the way and cannot be read: {exc.strerror or exc}") from exc
     if not is_ours(first):
         raise UsageError(f"{file} is there and is not {what}; {_NOT_REPLACED}")
-
-
-def is_records_of(run_id: str) -> Callable[[bytes], bool]:
-    """Return a test for the first line of a run's records in JSONL."""
-
-    def is_ours(first: bytes) -> bool:
-        try:
-            record = json.loads(first)
-        except (ValueError, RecursionError):
-            return False
-        return isinstance(record, dict) and (record.get("kind"), record.get("run_id")) == ("run", run_id)
-
-    return is_ours
 
 
 def starts_with(*marks: str) -> Callable[[bytes], bool]:

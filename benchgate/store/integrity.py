@@ -1,7 +1,7 @@
 """Integrity rules of a store: one list (`RULES`) for `store check`, exports, imports and the removal of raw records.
 
 A run that passes them can be judged, shown and hashed like a run that was measured here. The rules do not prove who
-made it: whoever may write a bundle may write a run, so import bundles only from where you would accept database writes.
+made it: with write access to a bundle, a run can be forged. Import bundles only from where you accept database writes.
 
 `store check` adds what only a database can show: damaged pages, missing triggers, broken links and future dates. It
 reads one state of the database and changes nothing.

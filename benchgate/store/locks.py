@@ -13,7 +13,8 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection, func, select, text, union_all
@@ -24,70 +25,57 @@ from benchgate.store import tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.stored_run import ORDERED_TABLES, is_over
 
+RUNS, SUITES, LABELS = 0, 1, 2  # spaces of locked names, which do not collide
 WAIT_S = 60.0
 _POLL_S = 0.05
-_POSTGRES_KEY = 0x62656E63686761  # "benchga", ours among the advisory locks of that database
+_POSTGRES_KEY = {"key": 0x62656E63686761}  # "benchga", ours among the advisory locks of that database
 
 
 @contextmanager
 def upgrade_lock(database: Database, *, wait_s: float = WAIT_S) -> Iterator[None]:
     """Hold the store's upgrade lock. Raises StoreError when another process keeps it longer than `wait_s`."""
-    path = database.address.path
-    with _file_lock(database, path, wait_s) if path is not None else _server_lock(database, wait_s):
+    path, give_up = database.address.path, time.monotonic() + wait_s
+    unlock: Callable[[], object] | None = None
+    with database.errors(), ExitStack() as stack:
+        if path is not None:
+            # The file stays: removing it would let two processes each lock a file of the same name.
+            handle = stack.enter_context(path.with_name(path.name + ".lock").open("w"))
+            try_lock: Callable[[], object] = partial(try_file_lock, handle.fileno())
+        else:
+            # A session lock on a connection of its own: a transaction's would go with the first commit of a migration.
+            connection = stack.enter_context(database.engine.connect())
+            session = connection.execution_options(isolation_level="AUTOCOMMIT")
+            try_lock = partial(session.scalar, text("SELECT pg_try_advisory_lock(:key)"), _POSTGRES_KEY)
+            unlock = partial(session.execute, text("SELECT pg_advisory_unlock(:key)"), _POSTGRES_KEY)
+        while not try_lock():
+            if time.monotonic() > give_up:
+                raise StoreError(
+                    f"the store {database.address.shown} has been locked by another upgrade for {wait_s:g} s; "
+                    "wait for it to end, or stop it, and try again"
+                )
+            time.sleep(_POLL_S)
+        if unlock is not None:
+            stack.callback(unlock)
         yield
 
 
-@contextmanager
-def _file_lock(database: Database, path: Path, wait_s: float) -> Iterator[None]:
-    # The file stays: removing it would let two processes each lock a file of the same name.
-    with database.errors(), path.with_name(path.name + ".lock").open("w") as handle:
-
-        def try_lock() -> bool:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
-        _wait_for(try_lock, database, wait_s)
-        yield
+def try_file_lock(handle: int) -> bool:
+    """Lock an open file without waiting. Returns False where another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
-@contextmanager
-def _server_lock(database: Database, wait_s: float) -> Iterator[None]:
-    # A session lock on a connection of its own: a transaction's lock would go with the first commit of a migration.
-    with database.errors(), database.engine.connect() as connection:
-        session = connection.execution_options(isolation_level="AUTOCOMMIT")
-        key = {"key": _POSTGRES_KEY}
+def lock_name(connection: Connection, name: str, *, space: int = RUNS) -> None:
+    """Lock a run, a suite or a label until the transaction ends; a writing transaction of SQLite is alone anyway.
 
-        def try_lock() -> bool:
-            return bool(session.scalar(text("SELECT pg_try_advisory_lock(:key)"), key))
-
-        _wait_for(try_lock, database, wait_s)
-        try:
-            yield
-        finally:
-            session.execute(text("SELECT pg_advisory_unlock(:key)"), key)
-
-
-def lock_run(connection: Connection, run_id: str) -> None:
-    """Lock a run's results until the transaction ends: against other imports, promotions and removals of it.
-
-    A writing transaction of SQLite is alone anyway.
+    A run is locked against other imports, promotions and removals of it.
     """
     if connection.dialect.name != "sqlite":
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:run, 0))"), {"run": run_id})
-
-
-def _wait_for(try_lock: Callable[[], bool], database: Database, wait_s: float) -> None:
-    give_up = time.monotonic() + wait_s
-    while not try_lock():
-        if time.monotonic() > give_up:
-            raise StoreError(
-                f"the store {database.address.shown} has been locked by another upgrade for {wait_s:g} s; "
-                "wait for it to end, or stop it, and try again"
-            )
-        time.sleep(_POLL_S)
+        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, :space))")
+        connection.execute(lock, {"name": name, "space": space})
 
 
 class RunLocks:
@@ -100,20 +88,29 @@ class RunLocks:
         self._held: set[str] = set()
 
     def take(self, run_id: str) -> bool:
-        """Acquire a run's lock until `release`. Returns False where somebody has it already."""
+        """Acquire a run's lock until `release`. Returns False where a process has it already."""
         if run_id in self._held:
             return False
         path = self._path(run_id)
         with self._database.errors():
-            taken = self._lock_file(run_id, path) if path is not None else self._ask("try_advisory_lock", run_id)
+            taken = self._lock_file(run_id, path) if path is not None else self._call("try_advisory_lock", run_id)
         if taken:
             self._held.add(run_id)
         return taken
 
     def require(self, run_id: str) -> None:
-        """Acquire a run's lock. Raises StoreError, which names the holder, where somebody else has it."""
+        """Acquire a run's lock. Raises StoreError, which names the holder, where another process has it."""
         if not self.take(run_id):
             raise StoreError(f"run {run_id} is being measured, by {self.holder(run_id)}; wait for it to end")
+
+    @contextmanager
+    def hold(self, run_id: str) -> Iterator[None]:
+        """Hold a run's lock for a block. Raises StoreError, which names the holder, where another process has it."""
+        self.require(run_id)
+        try:
+            yield
+        finally:
+            self.release(run_id)
 
     def release(self, run_id: str) -> None:
         """Release a run's lock, where this process holds it."""
@@ -123,7 +120,7 @@ class RunLocks:
         path = self._path(run_id)
         with suppress(StoreError), self._database.errors():  # a store that is gone has taken its locks along
             if path is None:
-                self._ask("advisory_unlock", run_id)
+                self._call("advisory_unlock", run_id)
                 return
             handle = self._files.pop(run_id)
             try:
@@ -169,9 +166,7 @@ class RunLocks:
         # be the file of that name: its last holder removed it, and a third process may have made another.
         while True:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not try_file_lock(handle):
                 os.close(handle)
                 return False
             if _is_same_file(handle, path):
@@ -182,7 +177,7 @@ class RunLocks:
         self._files[run_id] = handle
         return True
 
-    def _ask(self, function: str, run_id: str) -> bool:
+    def _call(self, function: str, run_id: str) -> bool:
         if self._session is None:
             session = self._database.engine.connect()
             self._session = session.execution_options(isolation_level="AUTOCOMMIT")
@@ -209,7 +204,7 @@ def require_ownership(connection: Connection, run_id: str, next_seq: int) -> Non
 
     `next_seq` is the place of our next row.
     """
-    lock_run(connection, run_id)  # else two writers of Postgres could both look before either of them writes
+    lock_name(connection, run_id)  # else two writers of Postgres could both look before either of them writes
     run = tables.run.c
     found = fetch(connection, select(run.status, run.evidence_sha256).where(run.id == run_id))
     if not found:

@@ -23,7 +23,7 @@ from benchgate.model.run import RunStatus
 from benchgate.store import clock, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.integrity import validate_run
-from benchgate.store.locks import RunLocks, lock_run
+from benchgate.store.locks import RunLocks, lock_name
 from benchgate.store.rows import Row, check_rows
 from benchgate.store.stored_run import (
     ORDERED_TABLES,
@@ -57,7 +57,7 @@ class MergeResult:
 
 def merge_run(connection: Connection, whole: WholeRun) -> MergeResult:
     """Merge a valid run into the store. Raises EvidenceError where the store has another run of this id."""
-    lock_run(connection, whole.id)
+    lock_name(connection, whole.id)
     known = fetch(connection, select(tables.run).where(tables.run.c.id == whole.id))
     fate = _compare_with_store(connection, known[0], whole) if known else "new"
     if fate == "new":
@@ -237,7 +237,7 @@ def _exclusive(database: Database, connection: Connection, run_id: str) -> Itera
     The lock is released before the caller commits: another import of the run waits for the commit and must not find the
     lock taken.
     """
-    lock_run(connection, run_id)
+    lock_name(connection, run_id)
     known = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not known or is_over(known[0]):
         yield

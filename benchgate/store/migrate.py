@@ -21,8 +21,7 @@ from benchgate.store.database import Address, Database, network_file_system
 from benchgate.store.locks import upgrade_lock
 from benchgate.store.tables import metadata
 
-HEAD = "0006"
-"""The schema this benchgate reads and writes: the newest revision in `migrations/`."""
+HEAD = "0006"  # the schema this benchgate reads and writes: the newest revision in `migrations/`
 
 _VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database
 _one_upgrade = threading.Lock()  # alembic keeps its current context in module globals
@@ -53,10 +52,8 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
     """
     database = Database.connect(Address.parse(address))
     try:
-        _require_local(database.address.path)
-        if create:
-            _make_folder(database)
-        elif ((path := database.address.path) and not path.exists()) or _find(database).revision is None:
+        _require_place(database, create=create)
+        if not create and _find(database).revision is None:
             raise _missing(database)
         return _upgrade(database)
     finally:
@@ -76,18 +73,13 @@ def opened(address: str, *, create: bool) -> Iterator[Database]:
 
 def ensure_current(database: Database, *, create: bool) -> None:
     """Make the store ready to use: create it (only with `create`) or upgrade it, or refuse with a remedy."""
-    path = database.address.path
-    if create:
-        _make_folder(database)
-    elif path is not None and not path.exists():
-        raise _missing(database)
-    _require_local(path)
+    _require_place(database, create=create)
     found = _find(database)
     if found.revision == HEAD:
         return
     if found.revision is None and not create:
         raise _missing(database)
-    if found.revision is not None and path is None:
+    if found.revision is not None and database.address.path is None:
         _refuse_newer(database, found)
         purpose = "upgrade it once, when no older benchgate uses it any more,"
         raise StoreError(
@@ -97,16 +89,28 @@ def ensure_current(database: Database, *, create: bool) -> None:
     _upgrade(database)
 
 
-def _require_local(path: Path | None) -> None:
-    """Refuse a file whose log is not shared by all its users: on a network file system, or with hard links."""
-    kind = network_file_system(path) if path is not None else None
-    if kind is not None:
+def _require_place(database: Database, *, create: bool) -> None:
+    """Make a file's folder (with `create`), and refuse a file whose log is not shared by all its users.
+
+    The log is not shared on a network file system, and with hard links.
+    """
+    path = database.address.path
+    if path is None:
+        return
+    if create and path.is_dir():
+        raise UsageError(f"the store {path} is a folder; give a file, like {path / 'benchgate.db'}")
+    if create:
+        with database.errors():
+            path.parent.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
+        raise _missing(database)
+    if (kind := network_file_system(path)) is not None:
         raise StoreError(
             f"the store {path} is on a network file system ({kind}), where SQLite's write-ahead log can be damaged "
             "without notice; put it on a local disk, or use a store on Postgres where several machines write"
         )
     try:
-        names = path.stat().st_nlink if path is not None else 1
+        names = path.stat().st_nlink
     except OSError:  # it does not exist yet, or cannot be read
         names = 1
     if names > 1:
@@ -225,16 +229,6 @@ def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
             with closing(sqlite3.connect(backup)) as copy:
                 plain.backup(copy)
     return backup
-
-
-def _make_folder(database: Database) -> None:
-    path = database.address.path
-    if path is None:
-        return
-    if path.is_dir():
-        raise UsageError(f"the store {path} is a folder; give a file, like {path / 'benchgate.db'}")
-    with database.errors():
-        path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _missing(database: Database) -> UsageError:

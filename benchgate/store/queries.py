@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy import Connection, and_, func, select
 
-from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch
 from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import Promotion, promotion_labels
 from benchgate.model.run import MetricRow, Run, TrendPoint
@@ -25,8 +24,7 @@ from benchgate.store.database import fetch
 from benchgate.store.evidence import MEASURED
 from benchgate.store.stored_run import ORDERED_TABLES, Removal, read_runs
 
-_DeploymentLabels = tuple[str, str, str, str]
-"""Name, model, engine and hardware of a deployment, as a point has them."""
+_DeploymentLabels = tuple[str, str, str, str]  # name, model, engine and hardware of a deployment, as a point has them
 NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
 """Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
 _COST = "usd_"  # what the names of costs begin with
@@ -85,14 +83,13 @@ def overview(connection: Connection) -> Overview:
     profiles = connection.execute(select(profile.run_id, profile.measured_at, profile.sha256)).all()
     stone, seen = tables.tombstone.c, tables.observation.c
     counted = func.max(stone.removed_at), func.max(stone.reason), func.count(), func.sum(stone.n_bytes)
-    removed = {
-        run_id: Removal(at, reason, n_rows, int(n_bytes))
-        for run_id, at, reason, n_rows, n_bytes in connection.execute(
-            select(stone.run_id, *counted).group_by(stone.run_id)
-        )
-    }
+    removals = connection.execute(select(stone.run_id, *counted).group_by(stone.run_id))
+    removed = {run_id: Removal(at, why, n_rows, int(n_bytes)) for run_id, at, why, n_rows, n_bytes in removals}
     unfinished = select(tables.run.c.id).where(tables.run.c.evidence_sha256.is_(None))
-    kept = _row_counts(connection, unfinished)
+    kept: Counter[str] = Counter()
+    for table in ORDERED_TABLES:
+        n_rows = select(table.c.run_id, func.count()).where(table.c.run_id.in_(unfinished)).group_by(table.c.run_id)
+        kept.update({run_id: int(count) for run_id, count in connection.execute(n_rows)})
     in_progress = select(seen.run_id).where(seen.run_id.in_(unfinished), seen.kind.in_(MEASURED))
     measured = set(connection.scalars(in_progress.distinct()))
     noise = {run_id: sha256 for run_id, _, sha256 in profiles}
@@ -112,14 +109,6 @@ def overview(connection: Connection) -> Overview:
         promotions=tuple(results.promotions(connection)),
         noise=tuple(sorted((measured_at, sha256) for _, measured_at, sha256 in profiles)),
     )
-
-
-def _row_counts(connection: Connection, run_ids: Select[str]) -> Counter[str]:
-    kept: Counter[str] = Counter()
-    for table in ORDERED_TABLES:
-        counted = select(table.c.run_id, func.count()).where(table.c.run_id.in_(run_ids)).group_by(table.c.run_id)
-        kept.update({run_id: int(count) for run_id, count in connection.execute(counted)})
-    return kept
 
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:
@@ -145,17 +134,20 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
     known.sort(key=lambda row: runs[row[0]][0] * _MOST_NUMBERS + row[1])
     served = _deployment_reader(connection, suite, known)
     doubts: dict[str, str | None] = {}  # why a token price does not belong to a deployment
-    for text in {row[2] for row in known} if name.startswith(_COST) else ():
-        reason = price_mismatch(Deployment(**json.loads(text)))
-        doubts[text] = None if reason is None else f"{PRICE_MISMATCH}: it {reason}"
+    if name.startswith(_COST):
+        from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch  # slow to import
+
+        for text in {row[2] for row in known}:
+            reason = price_mismatch(Deployment(**json.loads(text)))
+            doubts[text] = None if reason is None else f"{PRICE_MISMATCH}: it {reason}"
     points = []
     for run_id, _, deployment, role, stage, task, value, n, lower, upper in known:
         _, at, label, of = runs[run_id]
-        its_name, *labels = served(run_id, deployment)
+        labels = served(run_id, deployment)
         outcome, by = outcomes.get(run_id), promoted.get(run_id)
-        number, described = (value, n, lower, upper), (*labels, doubts.get(deployment))
+        number, described = (value, n, lower, upper), (*labels[1:], doubts.get(deployment))
         points.append(
-            TrendPoint(run_id, at, label, of, its_name, outcome, _ARMS[role], stage, task, *number, by, *described)
+            TrendPoint(run_id, at, label, of, labels[0], outcome, _ARMS[role], stage, task, *number, by, *described)
         )
     return points
 

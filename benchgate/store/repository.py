@@ -2,7 +2,7 @@
 
     with Store.open("benchgate.db") as store:
         writer = store.begin_run(run, plan)
-        writer.add(observation)               # on the disk when it returns
+        writer.add(observation)                    # on the disk when it returns
         writer.finish(RunStatus.COMPLETE, "2026-11-20T12:00:00Z")
         evidence = store.evidence(run.id)          # exactly what was written, in order
 
@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, insert, select, text
+from sqlalchemy import Connection, insert, select
 
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.model.client import ClientProfile
@@ -35,7 +35,7 @@ from benchgate.store import queries, results, retention, rows, stored_run, table
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import JournalEntry, read_context, read_evidence, read_journal, rows_of
 from benchgate.store.integrity import CheckReport, check_store
-from benchgate.store.locks import RunLocks
+from benchgate.store.locks import RunLocks, lock_name
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
@@ -111,39 +111,28 @@ class Store:
         With a `spool` (a new file) everything measured is kept there too, and a failing store does not end the run;
         `note` is called with a message when that happens.
         """
-        self._locks.require(run_id := run.id)
-        return self._locked_writer(
-            run_id, lambda: RunWriter.begin(self._database, run, plan, spool=spool, note=note), release_on_error=True
-        )
-
-    def reopen_run(self, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
-        """Return the writer of an interrupted run, which continues after all that `spool` and store have of it."""
-        if not (held := self._locks.is_held(run_id)):
-            self._locks.require(run_id)
-        return self._locked_writer(
-            run_id,
-            lambda: RunWriter.reopen(self._database, run_id, spool=spool, note=note),
-            release_on_error=not held,
-        )
-
-    def _locked_writer(self, run_id: str, opened: Callable[[], RunWriter], *, release_on_error: bool) -> RunWriter:
-        try:
-            writer = opened()
-        except BaseException:
-            if release_on_error:
-                self._locks.release(run_id)
-            raise
+        self._locks.require(run.id)
+        with ExitStack() as on_error:
+            on_error.callback(self._locks.release, run.id)
+            writer = RunWriter.begin(self._database, run, plan, spool=spool, note=note)
+            on_error.pop_all()
         writer.locks = self._locks
         return writer
 
-    @contextmanager
-    def hold_run(self, run_id: str) -> Iterator[None]:
+    def reopen_run(self, run_id: str, *, spool: Path, note: Notify | None = None) -> RunWriter:
+        """Return the writer of an interrupted run, which continues after all that `spool` and store have of it."""
+        with ExitStack() as on_error:
+            if not self._locks.is_held(run_id):
+                self._locks.require(run_id)
+                on_error.callback(self._locks.release, run_id)
+            writer = RunWriter.reopen(self._database, run_id, spool=spool, note=note)
+            on_error.pop_all()
+        writer.locks = self._locks
+        return writer
+
+    def hold_run(self, run_id: str) -> AbstractContextManager[None]:
         """Keep every other process from resuming a run. Raises StoreError where it is being measured."""
-        self._locks.require(run_id)
-        try:
-            yield
-        finally:
-            self._locks.release(run_id)
+        return self._locks.hold(run_id)
 
     def mark_abandoned_runs(self) -> list[str]:
         """Mark every `running` run whose lock is free as interrupted: its process was killed. Returns their ids."""
@@ -184,8 +173,7 @@ class Store:
         """
         sha256, imported = str(note["sha256"]), tables.imported
         with self._database.writing() as connection:
-            if connection.dialect.name != "sqlite":  # there a writing transaction is alone anyway
-                connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:file, 0))"), {"file": sha256})
+            lock_name(connection, sha256)
             known = connection.scalar(select(imported.c.run_id).where(imported.c.source_sha256 == sha256).limit(1))
             if known is not None:
                 return str(known)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, text
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select
 
 from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
 from benchgate.model.deployment import Arm, sha256_of
@@ -23,7 +23,7 @@ from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import fetch
-from benchgate.store.locks import lock_run
+from benchgate.store.locks import SUITES, lock_name
 from benchgate.store.rows import check_rows
 
 _METRIC_COLUMNS = ("name", "statistic", "stage", "task", "value", "n", "lower", "upper")
@@ -238,11 +238,9 @@ def save_promotion(connection: Connection, promotion: Promotion) -> Promotion:
     run without raw records and an instant in the future, and StoreError for one that is not later than the last record:
     their order decides which one counts.
     """
-    if connection.dialect.name != "sqlite":  # a writing transaction of SQLite is alone anyway
-        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:suite, 1))")
-        connection.execute(lock, {"suite": promotion.suite})
     run_id, imported = promotion.run_id, tables.imported.c
-    lock_run(connection, run_id)
+    lock_name(connection, promotion.suite, space=SUITES)
+    lock_name(connection, run_id)
     clock.require_by_now(connection, run_id, [("promotion", promotion.promoted_at)])
     (run,) = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     known = promotions(connection, run["suite_name"])

@@ -22,7 +22,7 @@ from benchgate.model.run import RunStatus
 from benchgate.store import clock, results, stored_run, tables
 from benchgate.store.database import BUSY_TIMEOUT_MS, Database
 from benchgate.store.integrity import check_run, unused_plans
-from benchgate.store.locks import lock_run
+from benchgate.store.locks import lock_name
 from benchgate.store.migrate import HEAD
 from benchgate.store.stored_run import read_whole
 
@@ -89,7 +89,7 @@ def older_than(runs: Sequence[RemovableRun], age_s: float, now: str) -> list[Rem
 
 
 def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason: str) -> Removed:
-    """Remove the raw records of these runs. `reason` is the command that asked for it, and is stored with them."""
+    """Remove the raw records of these runs. `reason` is the command behind it, and is stored with them."""
     gone, stayed = list[RemovableRun](), list[tuple[str, str]]()
     for run in runs:
         with database.reading() as connection:
@@ -98,7 +98,7 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
             stayed.append((run.run_id, f"{damage.place}: {damage.problem}; check the store"))
             continue
         with database.writing() as connection:
-            lock_run(connection, run.run_id)
+            lock_name(connection, run.run_id)
             if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue
@@ -140,7 +140,7 @@ def _classify(
     newer, latest = Counter[str](), clock.latest(connection)
     for found in connection.execute(query.order_by(run.started_at.desc(), run.id.desc())):
         newest = newer[found.suite_name] < max(policy.keep_last, 1)
-        # One that is of a time to come would hold the place of a newest one for good.
+        # A run dated in the future would hold the place of a newest one for good.
         newer[found.suite_name] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest
         since = max(found.finished_at or "", withdrawn.get(found.id, ""))
         if found.evidence_sha256 is None or found.finished_at is None:

@@ -59,7 +59,6 @@ Observation = (
 OBSERVATION_SEALED = ("seq", "kind", "arm", "stage", "task", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns of an observation that the evidence hash covers; its `sha256` stands for its data."""
 
-
 _LATER = ("price_terms", "token_prices", "price_entry")
 TELEMETRY_SEALED = ("seq", "arm", "stage", "block", "position", "meta", "codec", "sha256", "n_rows")
 """The columns that the evidence hash covers; `sha256` stands for the data."""
@@ -178,41 +177,45 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
 
 def observation_row(seen: Observation) -> Row:
     """Return an observation as a row, without its place in the run."""
-    kind, meta, n_rows = "", dict[str, object](), 0
-    columns: ColumnMap = {}
-    place: dict[str, str | int] = {}
+    meta: dict[str, object]
     match seen:
         case LoadObservation():
-            kind, meta = "load", {"window_s": seen.window_s, "client": asdict(seen.client)}
-            place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
+            meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
             parts = [part for part in seen.parts if len(part)]
             requests = concatenate_columns(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
-            columns, n_rows = requests.to_columns(), seen.recorded
+            place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
+            return _packed_row("load", meta, requests.to_columns(), seen.recorded, **place)
         case QualityObservation():
-            kind, place = "quality", {"arm": seen.arm.value, "task": seen.task}
             meta = {"expected_n": seen.expected_n, "fault": seen.fault, "harness": dict(seen.harness)}
             if seen.repeat:
                 meta["repeat"] = seen.repeat
-            columns, n_rows = pack_rows(seen.items), len(seen.items)
+            items = pack_rows(seen.items)
+            return _packed_row("quality", meta, items, len(seen.items), arm=seen.arm.value, task=seen.task)
         case DivergenceObservation():
-            kind, meta = "divergence", divergence_to_json(seen)
-            columns, n_rows = pack_rows(seen.items), len(seen.items)
+            return _packed_row("divergence", divergence_to_json(seen), pack_rows(seen.items), len(seen.items))
         case ShadowObservation():
-            kind, meta = "shadow", {"expected_n": seen.expected_n, "fault": seen.fault}
-            columns, n_rows = pack_rows(seen.items), len(seen.items)
+            meta = {"expected_n": seen.expected_n, "fault": seen.fault}
+            return _packed_row("shadow", meta, pack_rows(seen.items), len(seen.items))
         case DeploymentFault():
-            kind, place = "target_fault", {"arm": seen.arm.value}
-            meta = {"when": seen.when, "reason": seen.reason}
+            return _packed_row("target_fault", {"when": seen.when, "reason": seen.reason}, arm=seen.arm.value)
         case ServerStart():
-            kind, place = "start", {"arm": seen.arm.value}
             meta = {"number": seen.number, "to_answer_s": seen.to_answer_s}
+            return _packed_row("start", meta, arm=seen.arm.value)
         case BudgetReading():
-            kind, meta = "error_budget", asdict(seen)
+            return _packed_row("error_budget", asdict(seen))
+
+
+def _packed_row(kind: str, meta: object, columns: ColumnMap | None = None, n_rows: int = 0, **place: str | int) -> Row:
     for name, value in place.items():
         check_text(value, f"the observation's {name}")
-    row = dict.fromkeys(("arm", "stage", "task", "block", "position")) | place
-    meta_json = to_json(meta, f"what is known of the {kind} observation")
-    return {"kind": kind, **row, "meta": meta_json, "n_rows": n_rows, **_encoded(columns)}
+    return {
+        "kind": kind,
+        **dict.fromkeys(("arm", "stage", "task", "block", "position")),
+        **place,
+        "meta": to_json(meta, f"what is known of the {kind} observation"),
+        "n_rows": n_rows,
+        **_encoded(columns or {}),
+    }
 
 
 def _encoded(columns: ColumnMap) -> Row:
@@ -290,7 +293,18 @@ def telemetry_row(window: TelemetryWindow) -> Row:
 
 def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
-    readings = _telemetry_samples(codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"]))
+    columns = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+    values: dict[TelemetryMetric, list[float]] = {
+        _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
+        for name, column in columns.items()
+        if name not in (_AT_S, _MARKER)
+    }
+    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
+    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
+    readings = tuple(
+        TelemetrySample(at_s, {one: column[i] for one, column in values.items() if not math.isnan(column[i])}, marker)
+        for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
+    )
     if len(readings) != row["n_rows"]:
         raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
     meta = json.loads(row["meta"])
@@ -304,20 +318,6 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
         drained=meta["drained"],
         readings=readings,
         problems=tuple(meta["problems"]),
-    )
-
-
-def _telemetry_samples(columns: ColumnMap) -> tuple[TelemetrySample, ...]:
-    values: dict[TelemetryMetric, list[float]] = {
-        _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
-        for name, column in columns.items()
-        if name not in (_AT_S, _MARKER)
-    }
-    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
-    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
-    return tuple(
-        TelemetrySample(at_s, {word: column[i] for word, column in values.items() if not math.isnan(column[i])}, marker)
-        for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
     )
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 import unicodedata
 from difflib import get_close_matches
 
-from sqlalchemy import Connection, and_, false, or_, select, text
+from sqlalchemy import Connection, and_, false, or_, select
 
 from benchgate.errors import Command, Remedy, UsageError
 from benchgate.store import clock
+from benchgate.store.locks import LABELS, lock_name
 from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, of_suite, run
 
-SHORTEST_PREFIX = 13
-"""Length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix."""
+SHORTEST_PREFIX = 13  # length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix
 _OFFSETS = {"@latest": 0, "@previous": 1}
 PROMOTED = "@promoted"
 _KNOWN = (*_OFFSETS, PROMOTED)
@@ -92,8 +92,7 @@ def require_label(connection: Connection, label: str | None) -> None:
     if label is None:
         return
     require_spelling(label)
-    if connection.dialect.name != "sqlite":  # a writing transaction of SQLite is alone anyway
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:label, 2))"), {"label": label})
+    lock_name(connection, label, space=LABELS)
     if (taken := connection.scalar(select(run.c.id).where(run.c.label == label).limit(1))) is not None:
         raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
 
@@ -129,7 +128,7 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
     judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
-    # What is of a time to come would be the newest for good, before all that is measured from now on.
+    # A run dated in the future would stay the newest, before everything measured from now on.
     begun = run.c.started_at <= clock.latest(connection)
     query = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
     query = query.limit(1).offset(_OFFSETS[ref])

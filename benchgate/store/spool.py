@@ -5,20 +5,19 @@ The file holds the run first, then one line for each row in order of creation:
     SHA256 {"table":"observation","row":{"run_id":"019a…","seq":0,…,"data":"eJz…"}}
 
 The SHA-256 covers the previous line's SHA-256 and the line's own text, so damaged, missing and moved lines are noticed.
-The last line may be torn by whatever ended the process: nothing relied on it, and it is left out. Bytes are base64, a
+The last line may be torn by a crash: nothing relied on it, and it is left out. Bytes are base64, a
 plan is zlib-compressed as in its table. Each line is on the disk before the next thing is done.
 """
 
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,12 @@ from benchgate.model.run import ALL_STORED, RunStatus
 from benchgate.store import clock, codec, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
-from benchgate.store.locks import RunLocks
+from benchgate.store.locks import RunLocks, try_file_lock
 from benchgate.store.rows import pending_spool
 from benchgate.store.stored_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably
 
 FILE_NAME = "spool.jsonl"
-
 
 FORMAT = "benchgate-spool/1"
 _HASH_CHARS = 64
@@ -129,10 +127,8 @@ def _unreadable(path: Path, error: OSError) -> StoreError:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StoreError(f"the run of {path} is still being measured; wait for it to end, or stop it") from None
+    if not try_file_lock(descriptor):
+        raise StoreError(f"the run of {path} is still being measured; wait for it to end, or stop it")
 
 
 @contextmanager
@@ -305,8 +301,10 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
     """
     with spool_lock(path):
         spooled = read_spool(path)
-        # A copy of the spool has a lock of its own: what says that the run is measured is the lock of the run.
-        with _run_lock(locks, spooled.run_id), database.writing() as connection:
+        # A copy of the spool has a lock of its own: that the run is measured is known by the run's lock. This process
+        # holds it already where it resumes the run.
+        lock = nullcontext() if locks.is_held(spooled.run_id) else locks.hold(spooled.run_id)
+        with lock, database.writing() as connection:
             added = insert_missing(connection, spooled)
             run = run_row(connection, spooled.run_id)
             if not stored_run.is_over(run):
@@ -326,19 +324,6 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
     present = sum(table in _TABLES for table, _ in spooled.kept) - added
     status, over = RunStatus(run["status"]), stored_run.is_over(run)
     return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
-
-
-@contextmanager
-def _run_lock(locks: RunLocks, run_id: str) -> Iterator[None]:
-    """Hold the run's lock, unless this process already does in order to resume it."""
-    if locks.is_held(run_id):
-        yield
-        return
-    locks.require(run_id)
-    try:
-        yield
-    finally:
-        locks.release(run_id)
 
 
 def insert_missing(connection: Connection, spooled: Spooled) -> int:

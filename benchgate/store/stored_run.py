@@ -35,8 +35,7 @@ PARTS: tuple[Table, ...] = (
 )  # fmt: skip
 """The tables whose rows belong to one run, without `check_result`, which is derived from a verdict's document."""
 
-MAX_UNPACKED_BYTES = 2**31
-"""Largest size of a plan, or of the columns of one observation, after decompression."""
+MAX_UNPACKED_BYTES = 2**31  # largest size of a plan, or of the columns of one observation, after decompression
 
 _AT_ONCE = 500  # runs in one query
 

@@ -182,7 +182,7 @@ class RunWriter:
                 raise
             except StoreError as error:
                 self._lose_database(error)
-        # The end of the run is missing in an abandoned spool: whatever follows is in the database alone.
+        # The end of the run is missing in an abandoned spool: everything later is in the database alone.
         end = self._end if self._end is None or self._spool_works else _SUSPENDED
         return read_evidence(self._spooled().run_rows(end), self._context)
 
@@ -228,7 +228,7 @@ class RunWriter:
     def finish(self, status: RunStatus, finished_at: str) -> None:
         """Seal the run as COMPLETE or PARTIAL with the hash over all its evidence. Nothing changes after that.
 
-        A database that was away is tried once more. A run that lost something is partial, whatever the caller passes.
+        A database that was away is tried once more. A run that lost something becomes PARTIAL in any case.
         """
         if status is RunStatus.RUNNING:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
