@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.options import CareFormat, find_suite
+from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.escape import terminal_line
@@ -36,7 +36,7 @@ def doctor(
     work_dir: options.WorkDirOption = options.WORK_DIR,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
-    output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check this machine and a suite's servers
 
@@ -53,7 +53,7 @@ def doctor(
     if suite is not None:
         log = work_dir / "replicas.log" if allow_actions else None
         symptoms += _suite_symptoms(suite, store, allow_code=allow_code, replica_log=log)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
     else:
         rows: list[tuple[str, str, str]] = []
@@ -113,7 +113,7 @@ def _plan_symptoms(file: SuiteFile, suite: Suite, store: str, *, allow_code: boo
     yield from examine_plan(suite, found)
 
 
-def _measure_client(store: str, output: CareFormat) -> None:
+def _measure_client(store: str, output: ResultFormat) -> None:
     from benchgate.cli.progress import make_progress
     from benchgate.doctor.client import measure_client
     from benchgate.store.repository import Store
@@ -122,7 +122,7 @@ def _measure_client(store: str, output: CareFormat) -> None:
         with make_progress("load generator") as progress:
             profile = measure_client(progress)
         opened.save_client_profile(profile)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json(profile.to_json(), sort_keys=True, allow_nan=False)
         return
     lines = [*aligned([_HEADINGS, *map(_row, profile.steps)]), ""]

@@ -12,7 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, spelled
-from benchgate.cli.options import CareFormat, find_suite
+from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
@@ -42,7 +42,7 @@ def plan(
     store: options.StoreOption = options.STORE,
     allow_code: options.AllowCodeOption = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask servers for their tokenizers.")] = False,
-    output: options.CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check suites; show what a run would cost
 
@@ -61,7 +61,7 @@ def plan(
             problems.append(spelled(error))
             continue
         declared = file.suite
-        if output is CareFormat.JSON:
+        if output is ResultFormat.JSON:
             of_suite = {"suite": str(path)} if len(suites) > 1 else {}
             documents += [{**of_suite, **one} for one in _documents(declared, found)]
         else:
@@ -69,7 +69,7 @@ def plan(
         log(*(str(warning) for warning in suite_warnings(declared, file.text, str(file.path))))
         refused = dict.fromkeys(line for one in found.values() for line in (*one.problems, *one.refused))
         problems += [f"benchgate: {path}: {line}" for line in refused]
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         alone = len(suites) == 1 and len(documents) == 1 and "candidate" not in documents[0]
         if documents or len(suites) > 1:
             say_json(documents[0] if alone else documents, sort_keys=True, allow_nan=False)

@@ -11,7 +11,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import resume_command, run_command, spelled
-from benchgate.cli.options import CareFormat, Format, Part, find_suite, waivers_for_run
+from benchgate.cli.options import Format, Part, ResultFormat, find_suite, waivers_for_run
 from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
@@ -92,7 +92,7 @@ def calibrate(
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
     label: options.LabelOption = None,
-    output: options.CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Measure the noise of a suite's baseline
 
@@ -114,7 +114,7 @@ def calibrate(
         why = f": {fault.reason}" if fault is not None else ""
         log(f"benchgate: no noise profile, because the measurement is incomplete{why}")
         raise typer.Exit(int(ExitCode.INVALID))
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json(found.profile.to_json(), sort_keys=True)
         return
     say("".join(f"{line}\n" for line in noise_lines(found.profile, found.profile.measured_at)))
