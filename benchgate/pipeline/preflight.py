@@ -171,7 +171,14 @@ def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) 
     problems: list[Problem] = []
     for name, spec in _arms(suite):
         problems += _target_problems(f"deployments.{name}", spec, suite_dir, environment)
-        problems += _page_problems(f"deployments.{name}", spec, environment)
+        pages = [("metrics", spec.metrics), ("gpu", spec.gpu)]
+        pages += [("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ())]
+        for key, text in pages:
+            try:
+                if text is not None:
+                    resolve_page(key, text, environment)
+            except UsageError as error:
+                problems.append(_problem(f"deployments.{name}.{key}", str(error)))
         if _audits(suite) and (address := _address(spec.url or _EMBEDDED_URL, environment)) is not None:
             problems += _unaudited(name, audit_refusal(address))
     return problems
@@ -205,17 +212,6 @@ def _target_problems(
         target_of(Arm.CANDIDATE, spec, environment, suite_dir)  # the arm does not matter
     except UsageError as error:
         yield _problem(path, str(error))
-
-
-def _page_problems(path: str, spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield metrics pages whose variable is not set or holds no address."""
-    of_replicas = (("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ()))
-    for key, text in (("metrics", spec.metrics), ("gpu", spec.gpu), *of_replicas):
-        try:
-            if text is not None:
-                resolve_page(key, text, environment)
-        except UsageError as error:
-            yield _problem(f"{path}.{key}", str(error))
 
 
 def _audits(suite: Suite) -> bool:
