@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.options import CareFormat
+from benchgate.cli.options import ResultFormat
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
@@ -38,7 +38,7 @@ def capacity(
     arm: Annotated[str | None, typer.Option(help="candidate (default) or baseline of the run.")] = None,
     stage: Annotated[str | None, typer.Option(help="Size by this stage instead of the best one.")] = None,
     store: options.StoreOption = options.STORE,
-    output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Size a fleet for a demand
 
@@ -94,7 +94,7 @@ def capacity(
             )
         )
     simulated = _simulated(parsed, hours if unit == REQUESTS else None, found.question, known.slots)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json(sizing_document(found, seen, simulated), sort_keys=True, allow_nan=False)
     else:
         say(sizing_text(found, seen, simulated))

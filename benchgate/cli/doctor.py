@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.options import CareFormat, find_suite
+from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.escape import terminal_line
@@ -21,8 +21,6 @@ from benchgate.units import show_duration, show_number
 if TYPE_CHECKING:
     from benchgate.doctor.machine import Symptom
     from benchgate.model.client import ClientStep
-    from benchgate.pipeline.suite_file import SuiteFile
-    from benchgate.suite.schema import Suite
 
 
 def doctor(
@@ -36,7 +34,7 @@ def doctor(
     work_dir: options.WorkDirOption = options.WORK_DIR,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
-    output: Annotated[CareFormat, typer.Option("--format", help="Output format.")] = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check this machine and a suite's servers
 
@@ -44,16 +42,23 @@ def doctor(
 
     Example: benchgate doctor suite.yaml
     """
+    from benchgate.doctor.machine import examine, examine_resources, examine_store_file
+    from benchgate.store.database import Address
+
     if client and suite is not None:
         raise UsageError("--client measures this machine alone; leave out the suite or --client")
     if client:
         _measure_client(store, output)
         return
-    symptoms = list(_machine_symptoms(store, work_dir))
+    folders = {"work folder": work_dir}
+    with suppress(BenchgateError):  # `examine` reports a wrong address
+        if (path := Address.parse(store).path) is not None:
+            folders["store folder"] = path.parent
+    symptoms = [*examine(store), *examine_store_file(store), *examine_resources(folders)]
     if suite is not None:
         log = work_dir / "replicas.log" if allow_actions else None
         symptoms += _suite_symptoms(suite, store, allow_code=allow_code, replica_log=log)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
     else:
         rows: list[tuple[str, str, str]] = []
@@ -66,54 +71,33 @@ def doctor(
         raise typer.Exit(int(ExitCode.USAGE))
 
 
-def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
-    from benchgate.doctor.machine import examine, examine_resources, examine_store_file
-    from benchgate.store.database import Address
-
-    yield from examine(store)
-    yield from examine_store_file(store)
-    folders = {"work folder": work_dir}
-    try:
-        path = Address.parse(store).path
-    except BenchgateError:
-        path = None  # `examine` reports the address
-    if path is not None:
-        folders["store folder"] = path.parent
-    yield from examine_resources(folders)
-
-
-def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
-    from benchgate.doctor.machine import State
-    from benchgate.doctor.suite import examine_budget, examine_deployments, examine_scoring
+def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> list[Symptom]:
+    from benchgate.doctor.machine import State, Symptom
+    from benchgate.doctor.suite import examine_budget, examine_deployments, examine_plan, examine_scoring
+    from benchgate.pipeline.preflight import preview_suite
     from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
     file = load_suite(find_suite(reference))
-    suite, path = file.suite, file.path
-    yield examine_budget(suite, path.parent, os.environ)
-    found = list(examine_deployments(suite, path.parent, os.environ, replica_log=replica_log))
-    yield from found
-    planned = [list(_plan_symptoms(file, one, store, allow_code=allow_code)) for one in each_candidate(suite)]
-    if all(symptom.state is not State.FAIL for symptom in found):
-        planned += [list(examine_scoring(one, path.parent, os.environ)) for one in each_candidate(suite)]
-    yield from dict.fromkeys(symptom for symptoms in planned for symptom in symptoms)
+    suite, folder = file.suite, file.folder
+    budget = examine_budget(suite, folder, os.environ)
+    deployments = list(examine_deployments(suite, folder, os.environ, replica_log=replica_log))
+    planned: list[Symptom] = []
+    for one in each_candidate(suite):
+        try:
+            with file.located_errors():
+                preview = preview_suite(one, folder, store, allow_code=allow_code)
+        except BenchgateError as error:
+            planned.append(Symptom("plan", State.FAIL, str(error), "fix that; `benchgate plan` reports the same"))
+        else:
+            planned += examine_plan(one, preview)
+    if all(symptom.state is not State.FAIL for symptom in deployments):
+        for one in each_candidate(suite):
+            planned += examine_scoring(one, folder, os.environ)
+    return [budget, *deployments, *dict.fromkeys(planned)]
 
 
-def _plan_symptoms(file: SuiteFile, suite: Suite, store: str, *, allow_code: bool) -> Iterator[Symptom]:
-    from benchgate.doctor.machine import State, Symptom
-    from benchgate.doctor.suite import examine_plan
-    from benchgate.pipeline.preflight import preview_suite
-
-    try:
-        with file.located_errors():
-            found = preview_suite(suite, file.folder, store, allow_code=allow_code)
-    except BenchgateError as error:
-        yield Symptom("plan", State.FAIL, str(error), "fix that; `benchgate plan` reports the same")
-        return
-    yield from examine_plan(suite, found)
-
-
-def _measure_client(store: str, output: CareFormat) -> None:
+def _measure_client(store: str, output: ResultFormat) -> None:
     from benchgate.cli.progress import make_progress
     from benchgate.doctor.client import measure_client
     from benchgate.store.repository import Store
@@ -122,7 +106,7 @@ def _measure_client(store: str, output: CareFormat) -> None:
         with make_progress("load generator") as progress:
             profile = measure_client(progress)
         opened.save_client_profile(profile)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json(profile.to_json(), sort_keys=True, allow_nan=False)
         return
     lines = [*aligned([_HEADINGS, *map(_row, profile.steps)]), ""]

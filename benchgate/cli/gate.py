@@ -94,8 +94,6 @@ def report(
 
     Example: benchgate report @latest -o report.html
     """
-    from benchgate.pipeline.judge import decide_stored, write_report, write_whole
-    from benchgate.pipeline.suite_file import read_suite
     from benchgate.store.repository import Store
 
     require_link([form], report_url, None)
@@ -104,9 +102,13 @@ def report(
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        from benchgate.pipeline.judge import decide_stored, write_report, write_whole  # slow to import
+
         decision = decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     decision = decision.with_strict(strict=strict)
     if suite is not None:
+        from benchgate.pipeline.suite_file import read_suite
+
         gate = read_suite(suite).suite.to_stored()["gate"]
         if policy_sha256(gate) != decision.verdict.policy_sha256:
             raise UsageError(f"--suite {suite}: this verdict was reached by another gate; leave --suite out")
@@ -178,12 +180,14 @@ def _judge(
     store: str,
     output: OutputOptions,
 ) -> None:
-    from benchgate.pipeline.judge import decide_stored
-    from benchgate.pipeline.suite_file import read_suite
     from benchgate.store.repository import Store
 
-    policy_file = find_suite(policy) if policy is not None else None
-    suite = read_suite(policy_file).suite if policy_file is not None else None
+    policy_file, suite = None, None
+    if policy is not None:
+        from benchgate.pipeline.suite_file import read_suite
+
+        policy_file = find_suite(policy)
+        suite = read_suite(policy_file).suite
     output = output.of_policy(policy_file)
     with output.cleared_on_failure(), Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)
@@ -199,6 +203,8 @@ def _judge(
             }
             _end_with_numbers(opened, run_id, reference, output.format, given)
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        from benchgate.pipeline.judge import decide_stored  # slow to import, and not needed to refuse an argument
+
         decision = decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
     raise typer.Exit(int(finish(decision, output)))
 

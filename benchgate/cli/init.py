@@ -124,17 +124,10 @@ class Language(StrEnum):
     DEMAND = "demand"
 
 
-class SchemaFormat(StrEnum):
-    """Format of a schema."""
-
-    JSON = "json"
-
-
 def schema(
     language: Annotated[
         Language, typer.Argument(metavar="LANGUAGE", help="suite, waivers, prices or demand.")
     ] = Language.SUITE,
-    output: Annotated[SchemaFormat, typer.Option("--format", help="Output format.")] = SchemaFormat.JSON,
 ) -> None:
     """Print the JSON Schema of a file
 

@@ -38,7 +38,7 @@ class Format(StrEnum):
     GITLAB = "gitlab"  # GitLab's metrics report
 
 
-class CareFormat(StrEnum):
+class ResultFormat(StrEnum):
     """Formats of everything but verdicts: for people, or for machines."""
 
     TEXT = "text"
@@ -71,7 +71,7 @@ StoreOption = Annotated[
 WorkDirOption = Annotated[
     Path, typer.Option("--work-dir", metavar="DIR", help="Folder for logs, statements and made weights.")
 ]
-CareFormatOption = Annotated[CareFormat, typer.Option("--format", help="Format of standard output.")]
+ResultFormatOption = Annotated[ResultFormat, typer.Option("--format", help="Format of standard output.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")]
 LabelOption = Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name to find this run by later.")]
 BaselineOption = Annotated[

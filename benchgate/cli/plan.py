@@ -12,7 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, spelled
-from benchgate.cli.options import CareFormat, find_suite
+from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
@@ -42,7 +42,7 @@ def plan(
     store: options.StoreOption = options.STORE,
     allow_code: options.AllowCodeOption = False,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask servers for their tokenizers.")] = False,
-    output: options.CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check suites; show what a run would cost
 
@@ -61,7 +61,7 @@ def plan(
             problems.append(spelled(error))
             continue
         declared = file.suite
-        if output is CareFormat.JSON:
+        if output is ResultFormat.JSON:
             of_suite = {"suite": str(path)} if len(suites) > 1 else {}
             documents += [{**of_suite, **one} for one in _documents(declared, found)]
         else:
@@ -69,7 +69,7 @@ def plan(
         log(*(str(warning) for warning in suite_warnings(declared, file.text, str(file.path))))
         refused = dict.fromkeys(line for one in found.values() for line in (*one.problems, *one.refused))
         problems += [f"benchgate: {path}: {line}" for line in refused]
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         alone = len(suites) == 1 and len(documents) == 1 and "candidate" not in documents[0]
         if documents or len(suites) > 1:
             say_json(documents[0] if alone else documents, sort_keys=True, allow_nan=False)
@@ -80,12 +80,12 @@ def plan(
 
 def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tuple[SuiteFile, Mapping[str, Preview]]:
     """Return the suite and the plan of each candidate. Raises SuiteError with every problem, missing files included."""
-    from benchgate.pipeline.preflight import preview_suite
-
     try:
         file = load_suite(path)
     except SuiteError as error:
         raise SuiteError([*error.problems, *missing_files(path)]) from error
+    from benchgate.pipeline.preflight import preview_suite  # slow to import, and not needed for a suite with errors
+
     with file.located_errors():
         return file, {
             one.candidate: preview_suite(
@@ -110,15 +110,17 @@ def _documents(declared: Suite, found: Mapping[str, Preview]) -> Iterator[dict[s
 
 
 def _priced_by_file(suite: Suite) -> list[Deployment]:
-    from benchgate.pipeline.deployments import declared_deployment
-
     arms = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
-    return [deployment for name in arms if (deployment := declared_deployment(suite, name)).price_entry]
+    priced = [name for name in arms if suite.deployments[name].price_entry]
+    if not priced:
+        return []
+    from benchgate.pipeline.deployments import declared_deployment  # slow to import
+
+    return [declared_deployment(suite, name) for name in priced]
 
 
 def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str) -> None:
     from benchgate.pipeline.error_budget import budget_lines
-    from benchgate.report.sections.cost import price_and_use, price_source
 
     lines: list[str] = []
     for preview in dict.fromkeys(found.values()):  # once for candidates with the same plan
@@ -128,9 +130,10 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
             runs = f"{len(alike)} runs, one for each of" if len(alike) > 1 else "one run, for"
             lines.append(f"runs     {runs} {', '.join(alike)}: each sends what stands above")
     lines += [f"budget   {line}" for line in budget_lines(declared)]
-    lines += [
-        f"price    {one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in _priced_by_file(declared)
-    ]
+    if priced := _priced_by_file(declared):
+        from benchgate.report.sections.cost import price_and_use, price_source  # slow to import
+
+        lines += [f"price    {one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in priced]
     if declared.gate.checks == default_checks(declared):
         lines += ["gate     the suite has no checks of its own; these are the defaults:"]
         lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.options import CareFormat, Format, find_suite, waivers_for_stored
+from benchgate.cli.options import Format, ResultFormat, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
@@ -249,7 +249,7 @@ def promote(
     as_of: options.AsOfOption = None,
     strict: options.StrictOption = False,
     store: options.StoreOption = options.STORE,
-    output: options.CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Record that a candidate is in service
 
@@ -296,7 +296,7 @@ def promote(
                 require_pinned=require_pinned,
                 again=repeat,
             )
-        if output is CareFormat.JSON:
+        if output is ResultFormat.JSON:
             say_json(_promotion_document(recorded), sort_keys=True)
         else:
             say("".join(_promotion_lines(recorded, doubt)))
@@ -371,7 +371,7 @@ def verify(
     policy: Annotated[str | None, typer.Option(help="Suite whose gate replaced the run's.")] = None,
     waivers: Annotated[Path | None, typer.Option(help="File of waivers that the verdict rests on.")] = None,
     strict: options.StrictOption = False,
-    output: options.CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check a verdict's signed statement
 
@@ -425,7 +425,7 @@ def verify(
     code = found.exit_code
     if found.holds and code is ExitCode.OK:
         code = found.statement.outcome.exit_code(strict=strict)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json(_statement_document(found, code), sort_keys=True)
     else:
         say("".join(_statement_lines(found, code, str(statement))))

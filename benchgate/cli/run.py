@@ -11,7 +11,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import resume_command, run_command, spelled
-from benchgate.cli.options import CareFormat, Format, Part, find_suite, waivers_for_run
+from benchgate.cli.options import Format, Part, ResultFormat, find_suite, waivers_for_run
 from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
@@ -64,18 +64,18 @@ def run(
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(
-        store, work_dir, cluster, allow_actions, allow_code, baseline, candidate, only, waiver_file=waivers
+        store, work_dir, cluster, allow_actions, allow_code, label, baseline, candidate, only, waiver_file=waivers
     )
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
-        code = _judge_samples(path, samples, arguments, label, output)
+        code = _judge_samples(path, samples, arguments, output)
     elif resume or resumed is not None or ignore_missing_spool:
         if not resume:
             option = "--run" if resumed is not None else "--ignore-missing-spool"
             raise UsageError(f"{option} is about the run that --resume continues; add --resume, or leave it out")
-        code = _resume(path, arguments, resumed, label, output, ignore_missing_spool=ignore_missing_spool)
+        code = _resume(path, arguments, resumed, output, ignore_missing_spool=ignore_missing_spool)
     else:
-        code = _measure_all(path, arguments, label, output)
+        code = _measure_all(path, arguments, output)
     raise typer.Exit(int(code))
 
 
@@ -92,7 +92,7 @@ def calibrate(
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
     label: options.LabelOption = None,
-    output: options.CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Measure the noise of a suite's baseline
 
@@ -105,16 +105,15 @@ def calibrate(
     from benchgate.report.sections.noise import noise_lines
 
     file = load_suite(find_suite(suite), baseline)
-    arguments = RunArguments(store, work_dir, cluster, allow_actions, allow_code)
+    run_options = RunArguments(store, work_dir, cluster, allow_actions, allow_code, label).options()
     with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
-        run_options = arguments.options(label)
         found = measure_noise(file.suite, file.folder, run_options, progress, times=times, only=only)
     if found.profile is None:
         fault = found.evidence.target_faults[0] if found.evidence.target_faults else None
         why = f": {fault.reason}" if fault is not None else ""
         log(f"benchgate: no noise profile, because the measurement is incomplete{why}")
         raise typer.Exit(int(ExitCode.INVALID))
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         say_json(found.profile.to_json(), sort_keys=True)
         return
     say("".join(f"{line}\n" for line in noise_lines(found.profile, found.profile.measured_at)))
@@ -140,7 +139,7 @@ def demo(
     arguments = RunArguments(str(out / "benchgate.db"), out / "work")
     rows, surprises, lost = [], 0, False
     for name in chosen:
-        decision = _measure(file.with_arms(None, name), arguments, f"demo-{name}")
+        decision = _measure(file.with_arms(None, name), replace(arguments, label=f"demo-{name}"))
         report = out / f"report-{name}.html"
         code = finish(decision, OutputOptions(report=report))
         outcome = decision.verdict.outcome
@@ -167,6 +166,7 @@ class RunArguments:
     cluster: str | None = None
     allow_actions: bool = False
     allow_code: bool = False
+    label: str | None = None
     baseline: str | None = None
     candidate: str | None = None
     only: Part | None = None
@@ -182,14 +182,14 @@ class RunArguments:
         file, only = load_suite(path, self.baseline, self.candidate), self.only
         return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
 
-    def options(self, label: str | None) -> RunOptions:
+    def options(self) -> RunOptions:
         """Return the pipeline's options of one run."""
         from benchgate.pipeline.run import RunOptions
 
         return RunOptions(
             store=self.store,
             work_dir=self.work_dir.resolve(),
-            label=label,
+            label=self.label,
             cluster=self.cluster,
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
@@ -212,13 +212,13 @@ class RunArguments:
         return run_command(path, store=self.store, options=values, flags=flags)
 
 
-def _measure(file: SuiteFile, arguments: RunArguments, label: str | None) -> Decision:
+def _measure(file: SuiteFile, arguments: RunArguments) -> Decision:
     from benchgate.pipeline.run import run_suite
 
     command, suite = arguments.command(file.path), file.suite
     with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
         try:
-            decision = run_suite(suite, file.folder, arguments.options(label), progress)
+            decision = run_suite(suite, file.folder, arguments.options(), progress)
         except RunInterrupted as interrupted:
             again = resume_command(command, interrupted.run_id)
             progress.note(f"run {interrupted.run_id} was interrupted; resume it with `{again}`")
@@ -228,7 +228,7 @@ def _measure(file: SuiteFile, arguments: RunArguments, label: str | None) -> Dec
     return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
 
 
-def _measure_all(path: Path, arguments: RunArguments, label: str | None, output: OutputOptions) -> ExitCode:
+def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> ExitCode:
     """Measure and judge the suite's candidate, or each of several."""
     from benchgate.pipeline.run import require_runnable
 
@@ -237,7 +237,7 @@ def _measure_all(path: Path, arguments: RunArguments, label: str | None, output:
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
     if not candidates:
         with output.cleared_on_failure() as clear:
-            decision = _measure(file, replace(arguments, before_measuring=clear), label)
+            decision = _measure(file, replace(arguments, before_measuring=clear))
         return finish(decision, output)
     if output.format in (Format.JUNIT, Format.GITLAB):
         raise UsageError(
@@ -247,12 +247,12 @@ def _measure_all(path: Path, arguments: RunArguments, label: str | None, output:
     each = {name: file.with_arms(None, name) for name in candidates}
     for one in each.values():  # what cannot be measured is refused before the first one is
         with one.located_errors():
-            require_runnable(one.suite, one.folder, arguments.options(None))
+            require_runnable(one.suite, one.folder, arguments.options())
 
     def measure(name: str) -> Decision:
         # An earlier candidate may have taken the night, and prices hold for one day.
-        own_label = None if label is None else f"{label}-{name}"
-        return _measure(each[name].priced_today(), replace(arguments, candidate=name), own_label)
+        label = None if arguments.label is None else f"{arguments.label}-{name}"
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=label))
 
     return conclude_each(candidates, measure, output)
 
@@ -261,7 +261,6 @@ def _resume(
     path: Path,
     arguments: RunArguments,
     run: str | None,
-    label: str | None,
     output: OutputOptions,
     *,
     ignore_missing_spool: bool,
@@ -277,14 +276,14 @@ def _resume(
             f"--resume continues one run, and this suite has {len(several)} candidates: name its candidate with "
             f"--candidate, one of {', '.join(several)}"
         )
-    if label is not None:
+    if arguments.label is not None:
         raise UsageError("a resumed run keeps its label, or none; leave --label out")
     if arguments.only is not None:
         raise UsageError("a run of one part cannot be resumed; run it again, or leave --only out")
     waivers = waivers_for_run(arguments.waiver_file, file.suite)
     with output.cleared_on_failure() as clear:
         file = file.with_arms(arguments.baseline, arguments.candidate)
-        suite, run_options = file.suite, replace(arguments, waivers=waivers, before_measuring=clear).options(None)
+        suite, run_options = file.suite, replace(arguments, waivers=waivers, before_measuring=clear).options()
         with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
             decision = resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
     return finish(decision, output)
@@ -305,9 +304,7 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
             raise UsageError(f"{option} is of a run that sends requests, and --samples sends none; leave it out")
 
 
-def _judge_samples(
-    path: Path, samples: tuple[str, str], arguments: RunArguments, label: str | None, output: OutputOptions
-) -> ExitCode:
+def _judge_samples(path: Path, samples: tuple[str, str], arguments: RunArguments, output: OutputOptions) -> ExitCode:
     from benchgate.model.deployment import Arm
     from benchgate.pipeline.import_evals import import_suite
     from benchgate.pipeline.suite_file import load_suite
@@ -320,7 +317,7 @@ def _judge_samples(
     file = load_suite(path)
     if file.suite.candidates:
         raise UsageError(f"{path} has several candidates, and --samples are of one; name it as its `candidate`")
-    run_options = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite)).options(label)
+    run_options = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite)).options()
     with output.cleared_on_failure():
         decision = import_suite(file, {arm: Path(folders[arm]) for arm in Arm}, run_options)
     return finish(decision, output)

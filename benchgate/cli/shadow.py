@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchgate.cli.options import CareFormat, refuse_unwritable
+from benchgate.cli import options
+from benchgate.cli.options import ResultFormat, refuse_unwritable
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
@@ -31,7 +32,6 @@ RulesOption = Annotated[
 RedactOption = Annotated[
     list[str] | None, typer.Option("--redact", help="Own redaction rule, NAME=REGEX; may be repeated.")
 ]
-ReportFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output format.")]
 
 
 def sample(
@@ -42,7 +42,7 @@ def sample(
     near: Annotated[str | None, typer.Option(help="Leave out prompts this similar to a drawn one, like 80%.")] = None,
     rules: RulesOption = None,
     redact: RedactOption = None,
-    output: ReportFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Sample prompts from request logs
 
@@ -76,7 +76,7 @@ def drift(
     rules: RulesOption = None,
     redact: RedactOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat WARN like BLOCK (exit 10).")] = False,
-    output: ReportFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Compare a sample with current traffic
 
@@ -110,8 +110,8 @@ def _log_progress(line: str) -> None:
     log(f"benchgate: {line}")
 
 
-def _print(report: Mapping[str, Any], output: CareFormat, lines: Iterator[str]) -> None:
-    if output is CareFormat.JSON:
+def _print(report: Mapping[str, Any], output: ResultFormat, lines: Iterator[str]) -> None:
+    if output is ResultFormat.JSON:
         say_json(report, sort_keys=True, allow_nan=False)
     else:
         say("".join(f"{terminal_line(line)}\n" for line in lines))

@@ -16,7 +16,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, run_command
-from benchgate.cli.options import CareFormat, suites_called
+from benchgate.cli.options import ResultFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
@@ -44,8 +44,6 @@ _AGES_DAYS = (0, 30, 90, 365)
 _SQLITE_START = b"SQLite format 3\0"
 _START_BYTES = 66
 _SPOOL_START = re.compile(rb"[0-9a-f]{64} \{")
-
-CareFormatOption = Annotated[CareFormat, typer.Option("--format", help="Output format.")]
 
 
 def upgrade(store: options.StoreOption = options.STORE) -> None:
@@ -272,7 +270,7 @@ def _import_spool(store: str, spool: Path) -> None:
 def check(
     store: options.StoreOption = options.STORE,
     figures: Annotated[bool, typer.Option("--figures", help="Also recompute every metric; takes longer.")] = False,
-    output: CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Verify every hash and link of a store
 
@@ -284,7 +282,7 @@ def check(
     with _opened(store) as opened:
         checked = opened.check(figures=figures)
     number = len(checked.findings)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         document = {
             "rows": dict(checked.rows),
             "findings": [asdict(finding) for finding in checked.findings],
@@ -317,7 +315,7 @@ def check(
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
 
-def info(store: options.StoreOption = options.STORE, output: CareFormatOption = CareFormat.TEXT) -> None:
+def info(store: options.StoreOption = options.STORE, output: options.ResultFormatOption = ResultFormat.TEXT) -> None:
     """Print a store's schema, size and runs
 
     Also prints how much `store gc` could free.
@@ -328,7 +326,7 @@ def info(store: options.StoreOption = options.STORE, output: CareFormatOption = 
     now = utc_now()
     with _opened(store) as opened:
         sizes = opened.sizes(now)
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         runs = [{"suite": suite, "status": status, "n": n} for (suite, status), n in sizes.runs.items()]
         say_json({**asdict(sizes), "runs": runs}, sort_keys=True)
     else:
@@ -382,7 +380,7 @@ def gc(
     ] = False,
     vacuum: Annotated[bool, typer.Option("--vacuum", help="Return the space to the operating system.")] = False,
     store: options.StoreOption = options.STORE,
-    output: CareFormatOption = CareFormat.TEXT,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Remove raw records of old runs
 
@@ -410,7 +408,7 @@ def gc(
             removed = opened.remove_raw(runs, now=now, reason=" ".join(words))
             if vacuum:
                 opened.vacuum()
-    if output is CareFormat.JSON:
+    if output is ResultFormat.JSON:
         document = {"removed": [asdict(run) for run in removed.runs], "stayed": dict(removed.stayed)}
         say_json({"dry_run": dry_run, "kept": dict(kept), **document}, sort_keys=True)
     else:

@@ -59,7 +59,7 @@ _UNITS: Mapping[str, Callable[[float], str]] = {
     "_bytes": lambda value: show_size(int(value)),
 }
 """Format of a number by the end of its name: as it is written in a suite."""
-_ROUNDS = 100_000
+_HASH_ROUNDS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def session_event(suite: Suite, environment: Mapping[str, str], run_id: str, spo
                 value = resolve_secret(text, environment)
                 value = value.rstrip("/") if key == "url" else value  # both spellings reach the same server
                 salted = canonical_json([arm.value, key, value])
-                hashes[key] = pbkdf2_hmac("sha256", salted, run_id.encode(), _ROUNDS).hex()
+                hashes[key] = pbkdf2_hmac("sha256", salted, run_id.encode(), _HASH_ROUNDS).hex()
         if hashes:
             addresses[arm.value] = hashes
     return {"process": os.getpid(), "spool": str(spool), "addresses": addresses}

@@ -40,6 +40,7 @@ _LARGEST_BYTES = 2**20
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MOST_BARE = 10.0  # of a number without its unit: 40 is a percentage that lacks its sign
 _KEY = "error_budget.spent"
+_EXPECTED = 'expected {"spent": "40%"}'
 
 
 def budget_lines(suite: Suite) -> list[str]:
@@ -104,24 +105,18 @@ def _from_file(path: Path) -> float:
         raise _wrong(path, f"unknown key {show_found(unknown[0])}; {suggestion(unknown[0], ['spent'])}")
     if not found:
         raise _wrong(path, f"found an empty mapping; {_EXPECTED}")
-    return _share_of(path, found["spent"])
-
-
-_EXPECTED = 'expected {"spent": "40%"}'
-
-
-def _share_of(path: Path, found: object) -> float:
-    if isinstance(found, str):
+    spent = found["spent"]
+    if isinstance(spent, str):
         try:
-            return parse_spent_ratio(found)
+            return parse_spent_ratio(spent)
         except ValueError as exc:
             raise _wrong(path, f"`spent`: {exc}") from None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found <= MOST_SPENT:
-        raise _wrong(path, f"`spent` is {show_found(found)}; {_EXPECTED}, or the share itself, like 0.4")
-    if found > _MOST_BARE:
-        would_be = f"without a unit that is {found:g} whole budgets"
-        raise _wrong(path, f'`spent` is {found:g}, and {would_be}; write "{found:g}%", or what else it is in percent')
-    return float(found)
+    if isinstance(spent, bool) or not isinstance(spent, int | float) or not 0 <= spent <= MOST_SPENT:
+        raise _wrong(path, f"`spent` is {show_found(spent)}; {_EXPECTED}, or the share itself, like 0.4")
+    if spent > _MOST_BARE:
+        budgets = f"without a unit that is {spent:g} whole budgets"
+        raise _wrong(path, f'`spent` is {spent:g}, and {budgets}; write "{spent:g}%", or what else it is in percent')
+    return float(spent)
 
 
 def _wrong(path: Path, message: str, line: int | None = None, column: int | None = None) -> SuiteError:

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchgate.errors import Problem, StoreError, SuiteError, TargetError, UsageError
-from benchgate.gate.calibration import disagreements, spreads
 from benchgate.gate.policy import judged_by, specs_over
 from benchgate.load.client_delay import audit_refusal, never_stamped
-from benchgate.load.cluster import require_distributed
 from benchgate.load.material import read_inputs
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import environment_facts, known_client_at, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import require_askable
 from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
@@ -117,6 +114,8 @@ def require_ready(
     if cluster is not None:
         if suite.load is None:
             raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")
+        from benchgate.load.cluster import require_distributed  # slow to import
+
         require_distributed()
     if not allow_actions:
         _refuse_commands(suite)
@@ -172,7 +171,14 @@ def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) 
     problems: list[Problem] = []
     for name, spec in _arms(suite):
         problems += _target_problems(f"deployments.{name}", spec, suite_dir, environment)
-        problems += _page_problems(f"deployments.{name}", spec, environment)
+        pages = [("metrics", spec.metrics), ("gpu", spec.gpu)]
+        pages += [("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ())]
+        for key, text in pages:
+            try:
+                if text is not None:
+                    resolve_page(key, text, environment)
+            except UsageError as error:
+                problems.append(_problem(f"deployments.{name}.{key}", str(error)))
         if _audits(suite) and (address := _address(spec.url or _EMBEDDED_URL, environment)) is not None:
             problems += _unaudited(name, audit_refusal(address))
     return problems
@@ -206,17 +212,6 @@ def _target_problems(
         target_of(Arm.CANDIDATE, spec, environment, suite_dir)  # the arm does not matter
     except UsageError as error:
         yield _problem(path, str(error))
-
-
-def _page_problems(path: str, spec: DeploymentSpec, environment: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield metrics pages whose variable is not set or holds no address."""
-    of_replicas = (("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ()))
-    for key, text in (("metrics", spec.metrics), ("gpu", spec.gpu), *of_replicas):
-        try:
-            if text is not None:
-                resolve_page(key, text, environment)
-        except UsageError as error:
-            yield _problem(f"{path}.{key}", str(error))
 
 
 def _audits(suite: Suite) -> bool:
@@ -279,6 +274,8 @@ def known_noise(store: Store, suite: Suite, plan: Plan, *, read_runs: bool) -> K
     Without a profile, and with `read_runs`, the newest complete run of the same measurement that still has its raw
     records takes its place.
     """
+    from benchgate.pipeline.deployments import declared_deployment  # slow to import
+
     measurement = measurement_sha256(suite, plan)
     runs = [
         run
@@ -303,6 +300,8 @@ def known_noise(store: Store, suite: Suite, plan: Plan, *, read_runs: bool) -> K
 
 def _profile_of_run(store: Store, run: Run, suite: Suite) -> NoiseProfile:
     """Return a profile made of a run of two deployments: its pairs vary as those of the next run will."""
+    from benchgate.gate.calibration import disagreements, spreads  # slow to import
+
     evidence = store.evidence(run.id)
     return NoiseProfile(
         key=noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256),

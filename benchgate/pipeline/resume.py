@@ -35,7 +35,9 @@ from benchgate.pipeline.run import RunOptions, end_unstorable, mark_partial, pre
 from benchgate.pipeline.suite_file import with_prices
 from benchgate.pipeline.work import Progress, Work
 from benchgate.plan.client_demand import chosen_workers
+from benchgate.plan.schedule import Plan
 from benchgate.store.database import Address
+from benchgate.store.evidence import JournalEntry
 from benchgate.store.repository import RunWriter, Store
 from benchgate.store.rows import pending_spool
 from benchgate.store.spool import FILE_NAME
@@ -87,28 +89,9 @@ def resume_suite(
             session = session_event(suite, os.environ, run.id, spool)
             require_unchanged(run, suite, plan, store.events(run.id), session)
             journal = store.journal(run.id)
-            completed = read_checkpoint(suite, plan, journal)
-            require_resumable(run, completed, by_cluster=options.cluster is not None)
+            work = _remaining_work(store, run, suite, suite_dir, plan, options, progress, journal)
             spent = read_spent(suite, suite_dir, os.environ, utc_now())
-            # As many load generator processes as before, whatever this machine's client profile says.
-            if len(completed.load.workers) == 1 and not completed.load.by_cluster:
-                (workers,) = completed.load.workers
-            else:
-                workers = chosen_workers(suite, plan, known_client(store), usable_cpus())
-            work = Work(
-                suite=suite,
-                suite_dir=suite_dir,
-                plan=plan,
-                log_dir=options.work_dir / run.id,
-                weights_dir=options.work_dir / "weights",
-                progress=progress,
-                waivers=options.waivers,
-                workers=workers,
-                cluster=options.cluster,
-                salt=run.load_salt,
-                completed=completed,
-                session=completed.resumptions + 1,
-            )
+            completed = work.completed
             blocks, tasks = completed.load.blocks, len(completed.tasks)
             state = [f"{blocks} of {suite.load.blocks} blocks are there"] if suite.load is not None else []
             state += [f"{tasks} tasks are there"] if suite.quality is not None else []
@@ -127,6 +110,40 @@ def resume_suite(
                 raise
             measured = stored_run(writer)
         return decide_measured(store, measured, waivers=options.waivers)
+
+
+def _remaining_work(
+    store: Store,
+    run: Run,
+    suite: Suite,
+    suite_dir: Path,
+    plan: Plan,
+    options: RunOptions,
+    progress: Progress,
+    journal: Sequence[JournalEntry],
+) -> Work:
+    """Return what is left to measure of a run. Raises UsageError for a run that cannot be resumed."""
+    completed = read_checkpoint(suite, plan, journal)
+    require_resumable(run, completed, by_cluster=options.cluster is not None)
+    # As many load generator processes as before, whatever this machine's client profile says.
+    if len(completed.load.workers) == 1 and not completed.load.by_cluster:
+        (workers,) = completed.load.workers
+    else:
+        workers = chosen_workers(suite, plan, known_client(store), usable_cpus())
+    return Work(
+        suite=suite,
+        suite_dir=suite_dir,
+        plan=plan,
+        log_dir=options.work_dir / run.id,
+        weights_dir=options.work_dir / "weights",
+        progress=progress,
+        waivers=options.waivers,
+        workers=workers,
+        cluster=options.cluster,
+        salt=run.load_salt,
+        completed=completed,
+        session=completed.resumptions + 1,
+    )
 
 
 @dataclass(slots=True, eq=False)

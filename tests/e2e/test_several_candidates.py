@@ -47,9 +47,9 @@ def judged(monkeypatch: pytest.MonkeyPatch, outcomes: Mapping[str, Outcome]) -> 
     """Measuring is replaced: each candidate has its verdict at once. What was asked for: candidate and label."""
     asked: list[tuple[str | None, str | None]] = []
 
-    def measure(file: SuiteFile, arguments: object, label: str | None) -> Decision:
+    def measure(file: SuiteFile, arguments: run.RunArguments) -> Decision:
         candidate = file.suite.candidate
-        asked.append((candidate, label))
+        asked.append((candidate, arguments.label))
         if candidate not in outcomes:
             raise UsageError(f"{candidate} cannot be measured")
         return decision(outcomes[candidate])

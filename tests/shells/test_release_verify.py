@@ -16,7 +16,7 @@ import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchgate.cli.options import CareFormat
+from benchgate.cli.options import ResultFormat
 from benchgate.cli.release import verify as command
 from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.model.deployment import sha256_of
@@ -297,7 +297,7 @@ def test_command_says_every_line_and_ends_with_the_code(
         command(file, store=address)
     assert capsys.readouterr().out.endswith("holds, and the verdict promotes: exit code 0\n")
     with pytest.raises(typer.Exit) as ended:
-        command(left(folder, replace(stated(passed), verdict_sha256="0" * 64)), store=address, output=CareFormat.JSON)
+        command(left(folder, replace(stated(passed), verdict_sha256="0" * 64)), store=address, output=ResultFormat.JSON)
     document = json.loads(capsys.readouterr().out)
     assert (ended.value.exit_code, document["holds"], document["exit_code"]) == (12, False, 12)
 
