@@ -243,6 +243,13 @@ def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: st
 
 
 def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tuple[str, ...]:
+    missed = []
+    for name in names:
+        count = None if met is None else met.missed.get(name)
+        if met is None or count is None or not met.scheduled:
+            missed.append(display.NOT_APPLICABLE)  # also where the SLO has no such bound
+        else:
+            missed.append("0" if count == 0 else f"{count:,} ({display.percent(count / met.scheduled)})")
     return (
         row.stage,
         row.role.value,
@@ -250,13 +257,5 @@ def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tu
         "",
         display.limits(None if met is None else met.limits, display.percent),
         display.NOT_APPLICABLE if met is None else f"{met.good:,} of {met.scheduled:,}",
-        *(_missed(met, name) for name in names),
+        *missed,
     )
-
-
-def _missed(met: Attainment | None, name: str) -> str:
-    """Return how many missed the SLO for a reason; a dash where the SLO has no such bound."""
-    if met is None or name not in met.missed or not met.scheduled:
-        return display.NOT_APPLICABLE
-    count = met.missed[name]
-    return "0" if count == 0 else f"{count:,} ({display.percent(count / met.scheduled)})"
