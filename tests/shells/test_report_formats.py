@@ -212,7 +212,7 @@ def test_an_advisory_check_never_fails_a_test_and_a_waived_one_names_who_answers
     assert set(cases(xml).values()) == {"passed"}
     assert "advisory: it can warn, but never block" in xml
     assert "WAIVED: " in xml
-    assert "BLOCK by itself, waived up to rita until 2026-01-05: rita answers for it (rita), approved by rita" in xml
+    assert "BLOCK by itself, waived up to rita until 2026-01-05: owner rita (rita), approved by rita" in xml
 
 
 def test_nothing_that_holds_is_in_sarif_and_everything_else_is() -> None:

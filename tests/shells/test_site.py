@@ -133,7 +133,7 @@ def test_every_run_has_a_page_and_every_link_leads_somewhere(store: Store, store
     says = {kind: found[site / run_file(run_id)].text for kind, run_id in ids.items()}
     assert "were removed on 2026-11-01 by benchgate store gc <b>all</b>" in says["gone"]
     assert "from a file of vllm bench <b>serve</b>" in says["imported"]
-    assert "is not over" in says["going on"]
+    assert "is still running" in says["going on"]
     index = found[site / "index.html"].text
     assert all(said in index for said in ("cut short", "a calibration", "no verdict", "without raw records"))
     for run_id in (ids["plain"], ids["cut short"]):
