@@ -131,10 +131,9 @@ def check_rows(verdict: Verdict) -> CheckRows:
     for check in deciding:
         ranks[check.id] = in_family[check.family]
         in_family[check.family] += 1
-    deciding = sorted(deciding, key=lambda check: ranks[check.id])[:_MOST_DECIDING]
-    return CheckRows(
-        rows[: len(failing)], rows[len(failing) :], tuple(_deciding(check, drawn[check.id]) for check in deciding)
-    )
+    deciding.sort(key=lambda check: (not drawn[check.id].is_reason_in(verdict.reason), ranks[check.id]))
+    shown = tuple(_deciding(check, drawn[check.id]) for check in deciding[:_MOST_DECIDING])
+    return CheckRows(rows[: len(failing)], rows[len(failing) :], shown)
 
 
 def _deciding(check: CheckResult, row: CheckRow) -> DecidingCheck:

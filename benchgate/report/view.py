@@ -192,14 +192,18 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     code = terms.exit_code(verdict)
     strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
     other = both.baseline.run
-    meaning = _MEANING_OF_ONE if both.alone else _MEANING
+    meaning = (_MEANING_OF_ONE if both.alone else _MEANING)[verdict.outcome]
+    blocking = [check for check in verdict.checks if check.required and check.counted is Outcome.BLOCK]
+    relative = [check for check in blocking if check.scale is not Scale.ABSOLUTE and check.lower is not None]
+    if blocking == relative and not any((check.lower or 0.0) > check.margin for check in relative) and relative:
+        meaning = "A regression was demonstrated, and it is not shown to stay inside the allowed margin."
     notice = f"Only {run.only_part} was measured (`--only`): this run cannot be promoted." if run.only_part else ""
     if run.imported or other.imported:
         notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(
         outcome=verdict.outcome,
         mark=display.MARKS[verdict.outcome],
-        meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
+        meaning=_STRICT_WARNING if strictly_blocked else meaning,
         objecting=_objecting(verdict),
         todo=_todo(both, verdict, terms),
         reason=verdict.reason,

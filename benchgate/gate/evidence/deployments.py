@@ -405,7 +405,7 @@ def _itself(deployment: Deployment) -> dict[str, str]:
         fixed["price of an accelerator per hour"] = f"${deployment.price_usd_per_hour:g}"
     fixed |= {f"price of a million tokens ({kind})": f"${usd:g}" for kind, usd in deployment.token_prices.items()}
     declared = {f"declared: {name}": text for name, text in flatten_json(_unread(deployment.settings))}
-    probed = {f"server says: {name}": text for name, text in flatten_json(_unread(deployment.facts))}
+    probed = {f"reported: {name}": text for name, text in flatten_json(_unread(deployment.facts))}
     return fixed | declared | probed
 
 

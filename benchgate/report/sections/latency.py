@@ -58,11 +58,6 @@ class Distribution:
     sides: tuple[ArmCurve, ...]
     slo_s: float | None
 
-    @property
-    def counted(self) -> str:
-        """The unit of its counts."""
-        return "gaps" if self.metric == "itl" else "requests"
-
 
 def latency_section(rows: Sequence[StageRow], executions: Executions, verdict: Verdict) -> Section | None:
     """Return the curves of the stage with the worst required check, and the quantiles of all stages."""
@@ -136,7 +131,7 @@ def _figure(one: Distribution, anchor: str) -> Figure:
     smallest, largest, slo_s = _span(one)
     unit, scale = ("s", 1.0) if largest >= 10 else ("ms", 1e3)
     x = charts.log_x(f"{one.name}, {unit}", smallest * scale, largest * scale)
-    caption = f"Share of {one.counted} that took at most this long."
+    caption = f"Share of {'gaps' if one.metric == 'itl' else 'requests'} that took at most this long."
     never = [f"{side.role.value} {side.curve.never:,}" for side in one.sides if side.curve.never]
     if never:  # a curve that ends low could be taken for one that was cut off
         caption += f" Failed, so that the curve ends below 100 %: {', '.join(never)}."
@@ -152,7 +147,7 @@ def _figure(one: Distribution, anchor: str) -> Figure:
     spec = charts.plot([*layers, *charts.names_beside(ends)], "share, %", _TOP, ticks=_TICKS)
     most = SHARES.index(0.95)
     p95 = ", ".join(f"{side.role.value} {display.duration(side.quantiles[most])}" for side in one.sides)
-    return Figure(anchor, f"{one.name} p95 at {one.stage}: {p95}", caption, spec, "", _numbers(one))
+    return Figure(anchor, f"{one.name} p95 at {one.stage}: {p95}", caption, spec, "", Table("", (), ()))
 
 
 def _span(one: Distribution) -> tuple[float, float, float | None]:
@@ -192,19 +187,6 @@ def _quantile_marks(side: ArmCurve, x: Spec, smallest: float, scale: float) -> S
         if value is not None and math.isfinite(value)
     ]
     return charts.layer(charts.arm_mark(side.role, _SMALL) | charts.TITLED, values, x=x, y=charts.y_field(_TOP))
-
-
-def _numbers(one: Distribution) -> Table:
-    titles = (one.counted, "failed", *(f"p{share * 100:g}" if share < 1 else "max" for share in SHARES))
-    rows = [
-        (
-            one.stage,
-            side.role.value,
-            *_quantile_cells(side),
-        )
-        for side in one.sides
-    ]
-    return charts.numbers_table(f"{one.name} at {one.stage}", titles, rows)
 
 
 def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: str) -> Section | None:
