@@ -124,11 +124,6 @@ def _intervals(rows: Sequence[StageRow]) -> Part | None:
     return Fold("95 % intervals", (table,)) if rows else None
 
 
-def _speed(rows: Sequence[StageRow]) -> Table:
-    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else unmeasured(7))) for row in rows]
-    return stage_table("Speed", (*text_columns("level"), *number_columns(*_SPEED_TITLES)), rows, cells)
-
-
 def _speed_cells(s: StageSummary) -> tuple[str, ...]:
     return (
         display.number(s.output_tokens_per_s),

@@ -202,7 +202,7 @@ def _answers(shadow: ShadowObservation) -> Table | None:
         return None
     titles = ("answers", "empty", "token limit reached", "refusals", "characters", "tokens", "valid format")
     return Table(
-        "Answers",
+        "Answers to shadow prompts",
         (*text_columns("side"), *number_columns(*titles)),
         tuple((name, *_answer_cells([of(item) for item in shadow.items])) for name, of in sides.items()),
     )
