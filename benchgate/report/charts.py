@@ -48,7 +48,7 @@ _TITLED_MARK = re.compile(
 )
 _LABEL_LENGTH = 2000
 _LETTER_PX = 6.5
-_MIN_TICKS, _MAX_TICKS = 3, 6  # of a logarithmic axis
+_MIN_TICKS, _MAX_TICKS = 3, 5  # of a logarithmic axis
 _NAME_GAP_PX = 17.0
 _INK, _PAPER = "#1b1f24", "#ffffff"  # of a chart in a file of its own
 _PNG_SCALE = 2
@@ -76,7 +76,7 @@ class Figure:
     caption: str
     spec: Spec
     label: str
-    table: Table
+    table: Table  # without rows where a table of the section has the numbers
 
     @property
     def svg(self) -> str:
@@ -173,7 +173,8 @@ def log_ticks(smallest: float, largest: float) -> list[float]:
     ten = 10.0 ** math.floor(math.log10(widest))
     step = max(size * ten for size in (1, 2, 5) if size * ten <= widest)
     first, last = math.ceil(smallest / step), math.floor(largest / step)
-    return [float(f"{at * step:.6g}") for at in range(first, last + 1)]
+    ticks = [float(f"{at * step:.6g}") for at in range(first, last + 1)]
+    return ticks[:: math.ceil(len(ticks) / _MAX_TICKS)]
 
 
 def named_x(names: Sequence[str]) -> Spec:

@@ -21,6 +21,7 @@ from benchgate.report.table import of_expected
 _STRIP_START, _STRIP_END = -0.5, 2.0
 _STRIP_UNITS = 100.0
 _MOST_DECIDING = 3
+_LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 _FAR = 20.0  # allowances: an interval that reaches farther is cut
 
 
@@ -131,10 +132,9 @@ def check_rows(verdict: Verdict) -> CheckRows:
     for check in deciding:
         ranks[check.id] = in_family[check.family]
         in_family[check.family] += 1
-    deciding = sorted(deciding, key=lambda check: ranks[check.id])[:_MOST_DECIDING]
-    return CheckRows(
-        rows[: len(failing)], rows[len(failing) :], tuple(_deciding(check, drawn[check.id]) for check in deciding)
-    )
+    deciding.sort(key=lambda check: (not drawn[check.id].is_reason_in(verdict.reason), ranks[check.id]))
+    shown = tuple(_deciding(check, drawn[check.id]) for check in deciding[:_MOST_DECIDING])
+    return CheckRows(rows[: len(failing)], rows[len(failing) :], shown)
 
 
 def _deciding(check: CheckResult, row: CheckRow) -> DecidingCheck:
@@ -221,10 +221,14 @@ def _strip(check: CheckResult) -> Strip | None:
 def _share_of_allowance(check: CheckResult, harm: float) -> float:
     """Return the used share of the allowance: 0 is no regression, 1 the margin or SLO.
 
-    For a share that must be high, misses are used up; a rate that must be high is inverted.
+    For a share that must be high, misses are used up; a rate that must be high is inverted. A ratio counts by the
+    percentages that are shown; with a margin on both sides by logarithms, so that both sides are alike.
     """
     used, allowed = harm, check.margin
-    if check.two_sided and check.harm is not None and check.harm < 0:
+    if check.scale is Scale.LOG_RATIO and not check.two_sided:
+        sign = -1 if display.higher_is_better(check.metric) else 1
+        used, allowed = (sign * math.expm1(min(sign * end, _LARGEST_EXPONENT)) for end in (harm, check.margin))
+    elif check.two_sided and check.harm is not None and check.harm < 0:
         used = -harm  # the strip has one side of allowance: that towards which the value moved
     at_least = display.higher_is_better(check.metric) if check.at_least is None else check.at_least
     if check.scale is Scale.ABSOLUTE and at_least:

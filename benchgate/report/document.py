@@ -114,7 +114,7 @@ def verdict_document(
     document: dict[str, object] = {
         "schema": SCHEMA,
         "run": _run(run),
-        "against": None if against is None else _run(against) | {"outcome": _reference_outcome(terms)},
+        "against": None if against is None else _run(against) | {"outcome": terms.reference_outcome},
         "arms": {arm.value: _arm(source, arm_of) for arm, (source, arm_of) in deployments(run, against).items()},
         "outcome": verdict.outcome.value,
         "reason": verdict.reason,
@@ -162,10 +162,6 @@ def _run(run: Run) -> dict[str, object]:
         "finished_at": run.finished_at,
         "tool_version": run.tool_version,
     }
-
-
-def _reference_outcome(terms: Terms) -> str | None:
-    return terms.reference_outcome.value if terms.reference_outcome is not None else None
 
 
 def _arm(run: Run, deployment: Deployment) -> dict[str, object]:

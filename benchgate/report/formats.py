@@ -48,13 +48,18 @@ def rendered(output: Output, context: VerdictContext, report: Report | None = No
     Raises UsageError for a format of links when the report's address is unknown.
     """
     from benchgate.report import outputs, sarif, slack
+    from benchgate.report.document import document_json, with_exit_code
 
     match output:
-        case Output.HTML | Output.MARKDOWN:
-            return _report_text(output, report or context.report)
-        case Output.JSON:
-            from benchgate.report.document import document_json, with_exit_code
+        case Output.HTML:
+            from benchgate.report.html import page_of
 
+            return page_of((report or context.report).view)
+        case Output.MARKDOWN:
+            from benchgate.report.markdown import markdown_of
+
+            return markdown_of((report or context.report).view)
+        case Output.JSON:
             return document_json(with_exit_code((report or context.report).document, context.exit_code))
         case Output.JUNIT:
             return outputs.render_junit(context)
@@ -63,18 +68,8 @@ def rendered(output: Output, context: VerdictContext, report: Report | None = No
         case Output.GITHUB:
             return outputs.render_annotations(context)
         case Output.GITLAB:
-            return outputs.render_gitlab_metrics(context)
+            return outputs.render_metrics(context, digits=3)  # GitLab compares values as texts
         case Output.GITLAB_ANNOTATIONS:
             return outputs.render_gitlab_annotations(context)
         case Output.SLACK:
             return slack.render_slack(context)
-
-
-def _report_text(output: Output, report: Report) -> str:
-    if output is Output.HTML:
-        from benchgate.report.html import page_of
-
-        return page_of(report.view)
-    from benchgate.report.markdown import markdown_of
-
-    return markdown_of(report.view)

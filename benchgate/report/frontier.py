@@ -173,7 +173,7 @@ def _cells(row: CandidateRow) -> tuple[str, ...]:
         row.name,
         ", ".join((outcome_of(row), *marks(row))),
         *numbers,
-        shown(_million(row.usd_per_correct)),
+        _NOTHING if isinstance(row.usd_per_correct, str) else shown(row.usd_per_correct.times(1e6)),
         price,
         where,
         position_text(_position(row)) if row.apart is None else "not comparable",
@@ -208,11 +208,6 @@ def shown(figure: EstimateWithLimits | str, *, percent: bool = False) -> str:
     if figure.limits is None:
         return f"{of(figure.value)} (no interval)"
     return f"{of(figure.value)} ({of(figure.limits.lower)} to {of(figure.limits.upper)})"
-
-
-def _million(figure: EstimateWithLimits | str) -> EstimateWithLimits | str:
-    """Scale to a million: one right answer can cost a few millionths of a dollar."""
-    return figure if isinstance(figure, str) else figure.times(1e6)
 
 
 def position_text(stand: FrontierPosition) -> str:

@@ -67,17 +67,13 @@ def page_environment() -> Environment:
         loader=FileSystemLoader([path for path in TEMPLATES if path.is_dir()]),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_visible,
+        finalize=lambda value: value if isinstance(value, Markup) or not isinstance(value, str) else visible(value),
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["unbroken"] = _unbroken
     environment.filters["worded"] = lambda sentence: quoted(_unbroken(sentence))
     return environment
-
-
-def _visible(value: object) -> object:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _unbroken(sentence: str) -> str:

@@ -103,7 +103,7 @@ def _parts(view: ReportView) -> Iterator[_Part]:
     yield _Part("Validity" if alone else "Comparability", _objections(view), 1)
     yield _Part("Differences between the deployments", "" if alone else _differing(view), 2)
     yield _Part("Waivers", _list(view.waivers).lstrip("\n"), 1)
-    yield _Part("Notes", _list(view.notes), 3)
+    yield _Part("Notes", _list(view.notes).lstrip("\n"), 3)
     yield _Part("Passed checks", _checks(checks.passing, alone=alone) + _ids(checks.passing), 5)
     for section in view.sections:
         if section.summary:
@@ -156,8 +156,8 @@ def _ids(rows: Sequence[CheckRow]) -> str:
 
 
 def _reasons(rows: Sequence[CheckRow], banner: Banner) -> str:
-    """List each check's reason and advice unless the head has them; no advice twice."""
-    lines = []
+    """List the reasons and advice of checks unless the head has them; equal ones once."""
+    titles: dict[tuple[str, str], list[str]] = {}
     given = {banner.todo}
     for row in rows:
         todo = row.advice_beside(banner.reason, banner.todo)
@@ -165,7 +165,8 @@ def _reasons(rows: Sequence[CheckRow], banner: Banner) -> str:
             continue
         advice = f" What to do: {'as above' if todo in given else _sentence(todo)}" if todo else ""
         given.add(row.advice)
-        lines.append(f"- {row.mark} {markdown_prose(row.title)}: {_sentence(row.reason)}.{advice}\n")
+        titles.setdefault((row.mark, f"{_sentence(row.reason)}.{advice}"), []).append(markdown_prose(row.title))
+    lines = [f"- {mark} {'; '.join(names)}: {text}\n" for (mark, text), names in titles.items()]
     return "\n" + "".join(lines) if lines else ""
 
 

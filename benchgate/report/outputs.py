@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
 from benchgate.errors import UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow
 from benchgate.report.checks import check_rows
 from benchgate.report.comparability import deployments
 from benchgate.report.openmetrics import DIGITS, exposition, metric_families, verdict_family
@@ -93,14 +92,8 @@ def _fit(text: str) -> str:
     return _NO_XML.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-_DIGITS = 3
 _MOST_LINKS = 10
 _LABEL_CHARACTERS = 200
-
-
-def render_gitlab_metrics(context: VerdictContext) -> str:
-    """Render `artifacts:reports:metrics` with 3 digits: GitLab compares values as texts."""
-    return render_metrics(context, digits=_DIGITS)
 
 
 def render_gitlab_annotations(context: VerdictContext) -> str:
@@ -129,13 +122,11 @@ def render_metrics(context: VerdictContext, *, digits: int = DIGITS) -> str:
     """Render the run's numbers as OpenMetrics text; a verdict that was not kept has no outcome."""
     suite = _label(context.run.suite_name)
     verdicts = verdict_family({suite: None if context.doubtful else context.verdict.outcome})
-    rows = [(suite, _readable(row)) for row in metric_rows(context.evidence)]
+    rows = []
+    for row in metric_rows(context.evidence):
+        stage, task = (None if name is None else _label(name) for name in (row.stage, row.task))
+        rows.append((suite, replace(row, stage=stage, task=task)))
     return exposition([verdicts, *metric_families(rows, digits=digits)])
-
-
-def _readable(row: MetricRow) -> MetricRow:
-    stage, task = (None if name is None else _label(name) for name in (row.stage, row.task))
-    return replace(row, stage=stage, task=task)
 
 
 def _label(name: str) -> str:
@@ -154,18 +145,18 @@ def render_annotations(context: VerdictContext) -> str:
     warns = [one for one in every if one.level is Level.WARNS]
     holds = [one for one in every if one.kind is Kind.VERDICT and one.level is Level.HOLDS]
     kinds = (("error", stops), ("warning", warns), ("notice", holds))
-    return "".join(f"{line}\n" for word, some in kinds for line in _commands(word, some, context.lines))
-
-
-def _commands(word: str, some: Sequence[Result], lines: SuiteLines | None) -> Iterator[str]:
-    shown = some if len(some) <= MOST_OF_A_KIND else some[: MOST_OF_A_KIND - 1]
-    for one in shown:
-        sentences = (one.line, *one.details[:1], one.advice and f"What to do: {one.advice}")
-        message = ". ".join(sentence.removesuffix(".") for sentence in sentences if sentence)
-        yield _command(word, f"benchgate {one.name}", message, lines, one.id if one.kind is Kind.CHECK else None)
-    if len(shown) < len(some):
-        left = len(some) - len(shown)
-        yield _command(word, "benchgate", f"{left} more: the report has all of them", None, None)
+    commands: list[str] = []
+    for word, some in kinds:
+        shown = some if len(some) <= MOST_OF_A_KIND else some[: MOST_OF_A_KIND - 1]
+        for one in shown:
+            sentences = (one.line, *one.details[:1], one.advice and f"What to do: {one.advice}")
+            message = ". ".join(sentence.removesuffix(".") for sentence in sentences if sentence)
+            check = one.id if one.kind is Kind.CHECK else None
+            commands.append(_command(word, f"benchgate {one.name}", message, context.lines, check))
+        if len(shown) < len(some):
+            left = len(some) - len(shown)
+            commands.append(_command(word, "benchgate", f"{left} more: the report has all of them", None, None))
+    return "".join(f"{line}\n" for line in commands)
 
 
 def _command(word: str, title: str, message: str, lines: SuiteLines | None, check: str | None) -> str:

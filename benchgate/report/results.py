@@ -15,8 +15,8 @@ from benchgate.errors import ExitCode
 from benchgate.escape import one_line, terminal_line
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.run import Evidence, Run
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict, Waiver
-from benchgate.report.checks import CheckRow, check_rows
+from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.report.checks import check_rows
 from benchgate.report.document import OWN, Terms
 from benchgate.report.text import row_numbers
 from benchgate.suite.schema import Suite, arms_of_stored
@@ -186,7 +186,7 @@ def level_of(outcome: Outcome, *, strict: bool) -> Level:
 def _of_verdict(verdict: Verdict, terms: Terms, exit_code: ExitCode) -> Result:
     level, notes = level_of(verdict.outcome, strict=terms.strict), verdict.notes
     if level is Level.FAILS and verdict.outcome is Outcome.WARN:
-        notes = ("--strict treats a WARN like a BLOCK", *notes)
+        notes = ("--strict treats WARN like BLOCK", *notes)
     elif exit_code is not ExitCode.OK and not level.stops:
         level, notes = Level.ERRS, (f"{_UNKEPT}: exit code {int(exit_code)}", *notes)
     return Result(
@@ -209,6 +209,15 @@ def _of_checks(verdict: Verdict, *, alone: bool, strict: bool) -> Iterator[Resul
         level = level_of(check.counted, strict=strict)
         if not check.required and level is not Level.HOLDS:
             level = Level.WARNS
+        details = [row_numbers(row, alone=alone)]
+        if not check.required:
+            details.append("advisory: it can warn, but never block")
+        if (waiver := check.waiver) is not None:
+            details.append(
+                f"{check.outcome} by itself, waived up to {waiver.ceiling} until {waiver.expires}: "
+                f"owner {waiver.owner} ({waiver.issue}), approved by {waiver.approved_by}: {waiver.reason}"
+            )
+        details += check.notes
         yield Result(
             kind=Kind.CHECK,
             id=plain(check.id),
@@ -219,23 +228,9 @@ def _of_checks(verdict: Verdict, *, alone: bool, strict: bool) -> Iterator[Resul
             required=check.required,
             reason=plain(row.reason),
             advice=plain(row.advice),
-            details=tuple(plain(line) for line in _details(check, row, alone=alone)),
+            details=tuple(plain(line) for line in details),
             anchor=row.anchor,
         )
-
-
-def _details(check: CheckResult, row: CheckRow, *, alone: bool) -> Iterator[str]:
-    yield row_numbers(row, alone=alone)
-    if not check.required:
-        yield "advisory: it can warn, and no more"
-    if check.waiver is not None:
-        yield _waived(check.waiver, check.outcome)
-    yield from check.notes
-
-
-def _waived(waiver: Waiver, outcome: Outcome) -> str:
-    answers = f"{waiver.owner} answers for it ({waiver.issue}), approved by {waiver.approved_by}"
-    return f"{outcome} by itself, waived up to {waiver.ceiling} until {waiver.expires}: {answers}: {waiver.reason}"
 
 
 def _of_guard(guard: GuardResult, *, strict: bool) -> Result:

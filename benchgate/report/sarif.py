@@ -31,6 +31,7 @@ def render_sarif(context: VerdictContext) -> str:
         "version": plain(run.tool_version),
         "rules": [{"id": rule, "shortDescription": {"text": _message_text(titles[rule])}} for rule in rules],
     }
+    kept = context.exit_code is not ExitCode.PUBLISH_FAILED  # section 3.20.14
     log = {
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -38,9 +39,7 @@ def render_sarif(context: VerdictContext) -> str:
             {
                 "tool": {"driver": driver},
                 "automationDetails": {"id": f"benchgate/{quote(run.suite_name, safe='', errors='replace')}/"},
-                "invocations": [
-                    {"executionSuccessful": _succeeded(context.exit_code), "exitCode": int(context.exit_code)}
-                ],
+                "invocations": [{"executionSuccessful": kept, "exitCode": int(context.exit_code)}],
                 "results": [_result(one, rules.index(one.name), run, context.lines) for one in shown],
                 "properties": {
                     "verdict": verdict.outcome.value,
@@ -52,11 +51,6 @@ def render_sarif(context: VerdictContext) -> str:
         ],
     }
     return json.dumps(log, indent=2, sort_keys=True) + "\n"
-
-
-def _succeeded(code: ExitCode) -> bool:
-    """Return True unless the verdict could not be stored or published (section 3.20.14)."""
-    return code is not ExitCode.PUBLISH_FAILED
 
 
 def _result(one: Result, rule: int, run: Run, lines: SuiteLines | None) -> dict[str, object]:

@@ -74,13 +74,15 @@ def _checks(verdict: Verdict, *, alone: bool) -> Iterator[str]:
     if not rows:
         yield "  no check could be evaluated"
     width = max((len(row.outcome) for row in rows), default=0)
+    given = [verdict.next_step or ""]
     for row in rows:
         advisory = "" if row.required else " (advisory)"
         yield f"  {row.mark} {row.outcome:<{width}}  {one_line(row.title)}{advisory}  [{one_line(row.id)}]"
         yield f"      {row_numbers(row, alone=alone)}"
         yield f"      {one_line(row.reason, _REASON_CHARACTERS)}"
-        if row.advice:
-            yield f"      what to do: {one_line(row.advice, _REASON_CHARACTERS)}"
+        if advice := row.advice_beside(verdict.reason, given[0]):
+            yield f"      what to do: {'as above' if advice in given else one_line(advice, _REASON_CHARACTERS)}"
+            given.append(advice)
     if rows:
         yield f"  limits: {limits_sentence(verdict)[0].lower()}{limits_sentence(verdict)[1:]}"
     yield ""

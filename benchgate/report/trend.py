@@ -26,7 +26,7 @@ _Line = tuple[str | None, str, str, str]
 Place = tuple[str, str | None, str | None]
 """Key of a point: its run, and its stage or task."""
 
-ASKED, HARDWARE = "the suite asks something else", "other hardware"
+MEASUREMENT, HARDWARE = "the suite measures something else", "other hardware"
 """Reasons why a point is not connected to the one before it."""
 
 
@@ -35,10 +35,10 @@ def place_of(point: TrendPoint) -> Place:
     return point.run_id, point.stage, point.task
 
 
-def breaks_of(points: Sequence[TrendPoint], asked: Mapping[str, str], by: str | None = None) -> dict[Place, str]:
+def breaks_of(points: Sequence[TrendPoint], measurements: Mapping[str, str], by: str | None = None) -> dict[Place, str]:
     """Return the points (oldest first) that are not comparable with the one before them on their line, with the reason.
 
-    `asked` maps runs to `measurement_sha256`. Unknown hardware is compared with the last known one.
+    `measurements` maps runs to `measurement_sha256`. Unknown hardware is compared with the last known one.
     """
     found, line_of = dict[Place, str](), _line_of(points, by)
     before, known_hardware = dict[_Line, TrendPoint](), dict[_Line, str | None]()
@@ -46,8 +46,8 @@ def breaks_of(points: Sequence[TrendPoint], asked: Mapping[str, str], by: str | 
         line, runs_on = line_of(point), point.hardware
         if (last := before.get(line)) is not None:
             known = known_hardware.get(line) if _is_known(runs_on) else last.hardware
-            if asked.get(last.run_id) != asked.get(point.run_id):
-                found[place_of(point)] = ASKED
+            if measurements.get(last.run_id) != measurements.get(point.run_id):
+                found[place_of(point)] = MEASUREMENT
             elif known is not None and runs_on != known and _is_known(known) == _is_known(runs_on):
                 found[place_of(point)] = HARDWARE
         before[line] = point
@@ -82,7 +82,7 @@ def chart_of(
     """Return a chart with a line for each stage or task of each candidate and suite, or of each series of `by`.
 
     A series by model ignores the candidate's name; one by engine or hardware has lines for each model. No line crosses
-    its `breaks`. Raises UsageError for more lines than can be told apart.
+    its `breaks`. Raises UsageError for more lines than a chart can show.
     """
     places = {run_id: at for at, run_id in enumerate(dict.fromkeys(point.run_id for point in points))}
     line_of, ends = _line_of(points, by), dict[_Line, set[int]]()
@@ -102,7 +102,7 @@ def chart_of(
     if len(lines) > MOST_SERIES:
         there = ", ".join(sorted({" ".join(filter(None, key)) for key in lines}))
         raise UsageError(
-            f"{len(lines)} lines cannot be told apart in one chart, at most {MOST_SERIES} can; narrow them with "
+            f"{len(lines)} lines are too many for one chart (at most {MOST_SERIES}); narrow them with "
             f"--suite, --deployment, --model, --engine, --hardware, --stage or --task: there are {there}"
         )
     names = _names(list(lines), by)
@@ -123,11 +123,11 @@ def _names(lines: Sequence[_Line], by: str | None) -> list[str]:
     """Return the name of each line: the parts that tell it from the others."""
     one_suite = len({suite for _, suite, _, _ in lines}) == 1 and by != "suite"
     one_place = len({place for _, _, _, place in lines}) == 1 and by is not None
-    wanted = [
+    labels = [
         (series, None if one_suite else suite, candidate, None if one_place else place)
         for series, suite, candidate, place in lines
     ]
-    return [" ".join(fitting(part) for part in parts if part) for parts in wanted]
+    return [" ".join(fitting(part) for part in parts if part) for parts in labels]
 
 
 def fitting(part: str) -> str:
@@ -268,24 +268,19 @@ def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
 def _days(days: Sequence[str], x: Spec) -> Iterator[Spec]:
     """Yield the first, the last and (with room) the middle day below the plot, and the direction of time."""
     last = len(days) - 1
-    wanted = {days[at]: at for at in (last, last // 2, 0)} if days else {}
-    if len(wanted) == 3 and not _days_fit(list(wanted), WIDTH * last / len(days)):
-        wanted = {days[at]: at for at in (last, 0)}
-    for day, at in wanted.items():
+    shown = {days[at]: at for at in (last, last // 2, 0)} if days else {}
+    letters = sum(len(day.partition("\n")[0]) for day in shown)
+    if len(shown) == 3 and letters * _DAY_LETTER + _DAYS_APART * 2 > WIDTH * last / len(days):
+        shown = {days[at]: at for at in (last, 0)}
+    for day, at in shown.items():
         align = "center"
-        if len(wanted) > 1:
+        if len(shown) > 1:
             align = "left" if at == 0 else "right" if at == last else "center"
         yield _below(day, at, align, 8, x)
     if len(days) > 1:
         y = 8 + _LINE * (1 + max(day.count("\n") for day in days))
         yield _below("← oldest", 0, "left", y, x)
         yield _below("newest →", last, "right", y, x)
-
-
-def _days_fit(days: Sequence[str], width: float) -> bool:
-    """Return True if the labels fit side by side."""
-    letters = sum(len(day.partition("\n")[0]) for day in days)
-    return letters * _DAY_LETTER + _DAYS_APART * (len(days) - 1) <= width
 
 
 def _below(words: str, at: int, align: str, y: int, x: Spec) -> Spec:

@@ -192,14 +192,18 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     code = terms.exit_code(verdict)
     strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
     other = both.baseline.run
-    meaning = _MEANING_OF_ONE if both.alone else _MEANING
+    meaning = (_MEANING_OF_ONE if both.alone else _MEANING)[verdict.outcome]
+    blocking = [check for check in verdict.checks if check.required and check.counted is Outcome.BLOCK]
+    relative = [check for check in blocking if check.scale is not Scale.ABSOLUTE and check.lower is not None]
+    if blocking == relative and not any((check.lower or 0.0) > check.margin for check in relative) and relative:
+        meaning = "A regression was demonstrated, and it is not shown to stay inside the allowed margin."
     notice = f"Only {run.only_part} was measured (`--only`): this run cannot be promoted." if run.only_part else ""
     if run.imported or other.imported:
         notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(
         outcome=verdict.outcome,
         mark=display.MARKS[verdict.outcome],
-        meaning=_STRICT_WARNING if strictly_blocked else meaning[verdict.outcome],
+        meaning=_STRICT_WARNING if strictly_blocked else meaning,
         objecting=_objecting(verdict),
         todo=_todo(both, verdict, terms),
         reason=verdict.reason,
@@ -230,10 +234,23 @@ def _wide_margins(both: Sides, verdict: Verdict) -> Iterator[str]:
 
 def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
     """Return the first step after a verdict that is not PASS, or how to promote the candidate."""
-    keeping = "keep the baseline" if verdict.outcome is Outcome.BLOCK and not both.alone else ""
-    first = verdict.next_step or _mending(verdict)
-    steps = (keeping, first, _others_open(verdict), _promoting(both, verdict, terms))
-    return "; ".join(filter(None, steps))
+    steps = ["keep the baseline"] if verdict.outcome is Outcome.BLOCK and not both.alone else []
+    remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
+    advice = [check.advice for check in verdict.failing() if check.counted is verdict.outcome and check.advice]
+    first = [verdict.next_step] if verdict.next_step else []
+    first += [*remedies, *advice] if verdict.outcome is Outcome.INVALID else advice
+    steps += first[:1]
+    if verdict.outcome is Outcome.INCONCLUSIVE:
+        more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
+        steps += [f"{more} more inconclusive check{'s' if more > 1 else ''}, see below"] if more > 0 else []
+    run = both.candidate.run
+    promotes = verdict.outcome.promotes and terms.exit_code(verdict) is ExitCode.OK
+    own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
+    if promotes and own and not run.calibrates and not run.imported:  # else `promote` would refuse
+        waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+        command = f"`benchgate promote {shlex.quote(run.id)}{waivers}`"
+        steps.append(f"promote it, and record that with {command} (outside CI add --ref REF --protected)")
+    return "; ".join(steps)
 
 
 def _objecting(verdict: Verdict) -> str:
@@ -246,34 +263,6 @@ def _objecting(verdict: Verdict) -> str:
     if not parts and verdict.outcome is Outcome.BLOCK:
         return f"{who}: this run cannot promote anything, but its regressions count"
     return f"{who}: ignore {' and '.join(parts)}" if parts else who
-
-
-def _others_open(verdict: Verdict) -> str:
-    """Return how many more checks are inconclusive."""
-    if verdict.outcome is not Outcome.INCONCLUSIVE:
-        return ""
-    more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
-    return f"{more} more inconclusive check{'s' if more > 1 else ''}, see below" if more > 0 else ""
-
-
-def _mending(verdict: Verdict) -> str:
-    """Return a tripped guard's remedy, or the worst check's advice."""
-    remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
-    advice = [check.advice for check in verdict.failing() if check.counted is verdict.outcome and check.advice]
-    chosen = [*remedies, *advice] if verdict.outcome is Outcome.INVALID else advice
-    return chosen[0] if chosen else ""
-
-
-def _promoting(both: Sides, verdict: Verdict, terms: Terms) -> str:
-    """Return the command that records the promotion; nothing where it would refuse."""
-    run = both.candidate.run
-    lets_through = verdict.outcome.promotes and terms.exit_code(verdict) is ExitCode.OK
-    own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
-    if not lets_through or not own or run.calibrates or run.imported:
-        return ""
-    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
-    command = f"`benchgate promote {shlex.quote(run.id)}{waivers}`"
-    return f"promote it, and record that with {command} (outside CI add --ref REF --protected)"
 
 
 def _tally(verdict: Verdict) -> tuple[Tally, ...]:

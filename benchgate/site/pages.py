@@ -259,16 +259,16 @@ def reason_without_report(summary: RunSummary) -> str | None:
     run = summary.run
     if run.measured_by is not None:
         return (
-            f"This run is a file of {one_line(run.measured_by, _LONGEST_REASON)}: it has numbers and no records, so "
-            "nothing can be judged of it"
+            f"This run was imported from a file of {one_line(run.measured_by, _LONGEST_REASON)}: it has numbers but no "
+            "records, so it cannot be judged"
         )
     if run.status is RunStatus.RUNNING:
-        return "This run is not over: nothing is judged of it before it is"
+        return "This run is still running: it is judged when it has ended"
     if summary.removed is not None:
         return (
             f"The raw records of this run were removed on {summary.removed.removed_at[:10]} by "
             f"{one_line(summary.removed.reason, _LONGEST_REASON)}, so it cannot be judged again; this page has "
-            "what was concluded from them"
+            "the stored results"
         )
     return None
 
@@ -291,7 +291,7 @@ def _checks_table(verdict: StoredVerdict) -> Table | None:
     rows = [_check_cells(check) for check in checks] if isinstance(checks, list) else []
     titles = ("check", "outcome", "baseline", "candidate", "why")
     columns = tuple(Column(title, numeric=title in ("baseline", "candidate")) for title in titles)
-    return Table("Checks, as they were decided", columns, tuple(rows)) if rows else None
+    return Table("Checks as decided", columns, tuple(rows)) if rows else None
 
 
 def _check_cells(check: Mapping[str, Any]) -> tuple[str, ...]:
@@ -313,7 +313,7 @@ def _numbers_table(rows: Sequence[MetricRow]) -> Table | None:
     for row in rows:
         key = tuple(part or "" for part in (row.name, row.statistic, row.stage or row.task))
         by_key.setdefault(key, {})[row.arm] = row
-    columns = ("number", "statistic", "stage or task"), tuple(arm.value for arm in Arm)
+    columns = ("metric", "statistic", "stage or task"), tuple(arm.value for arm in Arm)
     titles = (*(Column(name, numeric=False) for name in columns[0]), *map(Column, columns[1]))
     cells = tuple((*key, *(with_limits(both.get(arm)) for arm in Arm)) for key, both in by_key.items())
     return Table("Numbers of this run, with 95 % intervals", titles, cells) if cells else None

@@ -111,7 +111,7 @@ def comparability_changes(drawn: Sequence[RunSummary]) -> Iterator[tuple[int, Ch
     """Yield changes of workload, hardware, engine or price with their index among the runs, oldest first."""
     for at in range(1, len(drawn)):
         if drawn[at - 1].run.measurement_sha256 != drawn[at].run.measurement_sha256:
-            yield at, change("S", drawn[at], "the suite asks something else than before")
+            yield at, change("S", drawn[at], "the suite measures something else than before")
     by_candidate: dict[str | None, list[int]] = {}
     for at, summary in enumerate(drawn):
         candidate = summary.run.arms.get(Arm.CANDIDATE)
@@ -175,7 +175,7 @@ def _from(old: str, new: str, *, longest: int = _LONGEST) -> str:
 
 
 MOST_DRAWN = 60
-"""Runs in a chart: as many as can be told apart in it."""
+"""Limit of runs in a chart."""
 
 _ALPHA = 0.05  # false positive rate of level changes, of all series of a page together
 _LONGEST = 60

@@ -130,7 +130,7 @@ def test_what_a_candidate_is_is_the_change_itself() -> None:
         ("address", "http://b", "http://c"),
         ("price of an accelerator per hour", "$2", "not reported"),
         ("declared: weights", "f16", "q8"),
-        ("server says: weights_at", "org/m", "org/q"),
+        ("reported: weights_at", "org/m", "org/q"),
     }
     assert all(d.declared and d.field is None for d in found.values())
     assert compare_deployments(Declared(one), Declared(one), ()) == ()

@@ -115,7 +115,7 @@ def test_a_report_of_a_run_of_evals_shows_how_many_were_cut_and_where_it_ran() -
 def answers_of(view: ReportView) -> tuple[tuple[str, ...], ...]:
     quality = view.section("quality")
     assert quality is not None
-    return next(table.rows for table in quality.tables if table.caption == "Answers")
+    return next(table.rows for table in quality.tables if table.caption == "Answers by task")
 
 
 def test_an_import_refuses_a_task_file_that_it_would_not_read() -> None:

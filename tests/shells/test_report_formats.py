@@ -210,9 +210,9 @@ def test_an_advisory_check_never_fails_a_test_and_a_waived_one_names_who_answers
     waived = replace(fake.check(outcome=Outcome.BLOCK), id="waived", waiver=hostile.waiver("rita"))
     xml = render_junit(told(replace(verdict, checks=(advisory, waived))))
     assert set(cases(xml).values()) == {"passed"}
-    assert "advisory: it can warn, and no more" in xml
+    assert "advisory: it can warn, but never block" in xml
     assert "WAIVED: " in xml
-    assert "BLOCK by itself, waived up to rita until 2026-01-05: rita answers for it (rita), approved by rita" in xml
+    assert "BLOCK by itself, waived up to rita until 2026-01-05: owner rita (rita), approved by rita" in xml
 
 
 def test_nothing_that_holds_is_in_sarif_and_everything_else_is() -> None:

@@ -284,5 +284,5 @@ def test_the_quality_part_has_its_plot_its_tables_and_how_it_was_asked() -> None
     page = Page(render_html(fake.evidence(), fake.verdict()))
     at = page.text.index("Scores, items paired by id")
     assert page.text.index("left is worse") < at < page.text.index("Flipped answers")
-    assert "Answers" in page.texts_in["h3"]
+    assert "Answers by task" in page.texts_in["h3"]
     assert "Harness settings" in page.texts_in["summary"]

@@ -78,8 +78,9 @@ def test_a_curve_ends_below_the_top_by_what_failed_and_says_so() -> None:
     assert "ends below 100 %: candidate 2." in figure.caption
     assert "Vertical line: SLO 50 ms." in figure.caption
     assert {"baseline", "candidate", "SLO"} <= texts(figure)
-    row = dict(zip((column.title for column in figure.table.columns), figure.table.rows[1], strict=True))
-    assert (row["arm"], row["requests"], row["failed"], row["max"]) == ("candidate", "96", "2", "∞")
+    (table,) = section(usual(), "distributions").tables
+    row = dict(zip((column.title for column in table.columns), table.rows[1], strict=True))
+    assert (row["arm"], row["n"], row["failed"], row["max"]) == ("candidate", "96", "2", "∞")
 
 
 def test_a_curve_has_a_mark_with_its_words_at_every_quantile_that_came() -> None:

@@ -154,7 +154,7 @@ def test_the_verdict_survives_every_budget(budget_bytes: int) -> None:
 
 
 def test_a_run_of_many_checks_stays_under_the_budget() -> None:
-    checks = tuple(replace(fake.check(f"c{i}", Outcome.BLOCK), reason="漢" * 900) for i in range(300))
+    checks = tuple(replace(fake.check(f"c{i}", Outcome.BLOCK), reason=f"{i} {'漢' * 900}") for i in range(300))
     text = _cut(60_000, verdict=replace(fake.verdict(), checks=checks))
     assert len(text.encode()) <= 60_000
     assert "Omitted for length" in text

@@ -16,7 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from benchgate.errors import ExitCode, UsageError
 from benchgate.integrations.ci import report_link
 from benchgate.model.verdict import Outcome
-from benchgate.report.outputs import render_gitlab_annotations, render_gitlab_metrics, render_notice
+from benchgate.report.outputs import render_gitlab_annotations, render_metrics, render_notice
 from benchgate.report.results import VerdictContext
 from benchgate.report.slack import render_slack
 from tests.fakes import evidence as fake
@@ -54,14 +54,14 @@ def texts(value: object) -> Iterator[str]:
 
 
 def test_metrics_are_openmetrics_with_values_that_gitlab_can_compare_as_texts() -> None:
-    text = render_gitlab_metrics(told())
+    text = render_metrics(told(), digits=3)
     samples = [sample for family in families(text) for sample in family.samples]
     verdicts = {one.labels["outcome"]: one.value for one in samples if one.name == "benchgate_verdict"}
     assert verdicts == {outcome.value: float(outcome is Outcome.BLOCK) for outcome in Outcome}
     written = [line.rpartition(" ")[2] for line in text.splitlines() if not line.startswith("#")]
     assert [value for value in written if len(re.sub(r"[^0-9]|^0\.?0*|e.*", "", value)) > 3] == []
     again = replace(told(), evidence=replace(fake.evidence("another-run")))
-    assert render_gitlab_metrics(again) == text  # no run, no time in it
+    assert render_metrics(again, digits=3) == text  # no run, no time in it
 
 
 @pytest.mark.parametrize("text", hostile.JOINED, ids=range(len(hostile.JOINED)))
@@ -70,7 +70,7 @@ def test_gitlab_s_own_parser_reads_every_line_as_a_name_and_a_value(text: str) -
     evidence = fake.evidence()
     tasks = tuple(replace(observation, task=text) for observation in evidence.quality[:2])
     told_of = replace(evidence, run=replace(evidence.run, suite_name=text), quality=tasks)
-    said = render_gitlab_metrics(replace(told(), evidence=told_of))
+    said = render_metrics(replace(told(), evidence=told_of), digits=3)
     lines = [line.partition("#")[0] for line in said.splitlines()]
     read = [shlex.split(line) for line in lines if line.strip()]
     assert 'task="' in said
@@ -79,7 +79,7 @@ def test_gitlab_s_own_parser_reads_every_line_as_a_name_and_a_value(text: str) -
 
 def test_nothing_that_is_not_promoted_reads_like_a_pass() -> None:
     unkept = replace(told(Outcome.PASS), exit_code=ExitCode.PUBLISH_FAILED)
-    assert {line.rpartition(" ")[2] for line in verdict_lines(render_gitlab_metrics(unkept))} == {"0"}
+    assert {line.rpartition(" ")[2] for line in verdict_lines(render_metrics(unkept, digits=3))} == {"0"}
     header, reason, doubt, *_ = (one["text"]["text"] for one in json.loads(render_slack(unkept))["blocks"])
     assert header == "✕ PASS (not promoted): tiny-q4"
     assert reason == "all 5 required checks hold"
@@ -146,7 +146,7 @@ def test_no_text_is_more_than_a_text_in_a_message(text: str) -> None:
         == json.loads(render_notice(bad(hostile.BENIGN), report_sha256=None))["data"].keys()
     )
     labels = {"arm", "stage", "statistic", "task", "suite", "outcome"}
-    for family in families(render_gitlab_metrics(attacked)):
+    for family in families(render_metrics(attacked, digits=3)):
         assert family.name.startswith("benchgate_")
         assert all(one.labels.keys() <= labels for one in family.samples)
 

@@ -218,7 +218,7 @@ def test_lines_of_suites_and_stages_are_told_apart_until_they_are_too_many() -> 
     assert [one.name for one in drawn.series] == ["s c4", "t c4", "t c8"]
     assert [one.at for line in drawn.series for one in line.values] == [0, 1, 1]
     many = [point("a", 1, stage=f"c{n}") for n in range(MOST_SERIES + 1)]
-    with pytest.raises(UsageError, match=r"5 lines cannot be told apart .* s c0, s c1"):
+    with pytest.raises(UsageError, match=r"5 lines are too many for one chart .* s c0, s c1"):
         chart_of(many, "ttft_s", "p50")
 
 

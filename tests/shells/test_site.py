@@ -132,8 +132,8 @@ def test_every_run_has_a_page_and_every_link_leads_somewhere(store: Store, store
     assert all(re.fullmatch(r"[\w./-]+", name) for name in files(site)), "names come from ids alone"
     says = {kind: found[site / run_file(run_id)].text for kind, run_id in ids.items()}
     assert "were removed on 2026-11-01 by benchgate store gc <b>all</b>" in says["gone"]
-    assert "is a file of vllm bench <b>serve</b>" in says["imported"]
-    assert "is not over" in says["going on"]
+    assert "from a file of vllm bench <b>serve</b>" in says["imported"]
+    assert "is still running" in says["going on"]
     index = found[site / "index.html"].text
     assert all(said in index for said in ("cut short", "a calibration", "no verdict", "without raw records"))
     for run_id in (ids["plain"], ids["cut short"]):
@@ -342,7 +342,7 @@ def test_a_suite_is_drawn_with_all_that_it_measures(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("benchgate.site.build.rendered", lambda *_: iter(()))  # its page is looked at alone
     built(address, site)
     page = pages(site)[site / suite_folder("made-up") / "index.html"]
-    assert "the suite asks something else than before" in page.text
+    assert "the suite measures something else than before" in page.text
     assert {"ttft-s-p50", "goodput-ratio", "accuracy-ratio", "shadow-excess-ratio"} <= page.anchors
     assert {"usd-per-million-output-tokens", "usd-per-million-good-tokens"} <= page.anchors
     assert page.tags.count("svg") >= 8

@@ -71,7 +71,7 @@ def test_other_hardware_engine_and_questions_are_marked_and_level_is_looked_for_
     ]
     asked = [glance(at, measurement_sha256="a" * 64 if at < 12 else "b" * 64) for at in range(24)]
     (only,) = changed(asked, {TTFT: points(values.tolist())})
-    assert only == ("S", "pr-12", "the suite asks something else than before")
+    assert only == ("S", "pr-12", "the suite measures something else than before")
 
 
 @pytest.mark.parametrize(

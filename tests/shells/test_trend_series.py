@@ -187,7 +187,7 @@ def test_a_line_ends_where_the_suite_asks_something_else_and_every_form_says_so(
             store.save_metrics(run.id, [row, replace(row, stage="c8")])
     told = [line for line in asked(address).stdout.splitlines() if "than before" in line]
     assert [line.split()[1] for line in told] == ["r2", "r2"]
-    assert all(line.endswith("  (the suite asks something else than before)") for line in told)
+    assert all(line.endswith("  (the suite measures something else than before)") for line in told)
     for found in (
         json.loads(asked(address, "--format", "json").stdout),
         csv.DictReader(io.StringIO(asked(address, "--format", "csv").stdout)),
@@ -208,5 +208,5 @@ def test_names_that_begin_alike_are_told_apart_and_say_what_differs() -> None:
     assert [line.name for line in chart_of(of[:2], "m", None, "suite").series] == ["s", "t"]
     assert chart_of([point("a", 1)], "m", None, "hardware").series[0].name == "not reported"
     many = [point("a", 1, engine=f"e{number}") for number in range(5)]
-    with pytest.raises(UsageError, match=r"5 lines cannot .* --engine, .*: there are e0 s c4, e1 s c4"):
+    with pytest.raises(UsageError, match=r"5 lines are too many .* --engine, .*: there are e0 s c4, e1 s c4"):
         chart_of(many, "m", None, "engine")

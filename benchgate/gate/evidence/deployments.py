@@ -384,7 +384,7 @@ def _itself(deployment: Deployment) -> dict[str, str]:
     if deployment.price_usd_per_hour is not None:
         fixed["price of an accelerator per hour"] = f"${deployment.price_usd_per_hour:g}"
     fixed |= {f"price of a million tokens ({kind})": f"${usd:g}" for kind, usd in deployment.token_prices.items()}
-    for source, values in (("declared", deployment.settings), ("server says", deployment.facts)):
+    for source, values in (("declared", deployment.settings), ("reported", deployment.facts)):
         unread = {name: value for name, value in values.items() if name not in _READ}
         fixed |= {f"{source}: {name}": text for name, text in flatten_json(unread)}
     return fixed

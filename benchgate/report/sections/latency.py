@@ -58,11 +58,6 @@ class Distribution:
     sides: tuple[ArmCurve, ...]
     slo_s: float | None
 
-    @property
-    def counted(self) -> str:
-        """The unit of its counts."""
-        return "gaps" if self.metric == "itl" else "requests"
-
 
 def latency_section(rows: Sequence[StageRow], executions: Executions, verdict: Verdict) -> Section | None:
     """Return the curves of the stage with the worst required check, and the quantiles of all stages."""
@@ -136,7 +131,7 @@ def _figure(one: Distribution, anchor: str) -> Figure:
     smallest, largest, slo_s = _span(one)
     unit, scale = ("s", 1.0) if largest >= 10 else ("ms", 1e3)
     x = charts.log_x(f"{one.name}, {unit}", smallest * scale, largest * scale)
-    caption = f"Share of {one.counted} that took at most this long."
+    caption = f"Share of {'gaps' if one.metric == 'itl' else 'requests'} that took at most this long."
     never = [f"{side.role.value} {side.curve.never:,}" for side in one.sides if side.curve.never]
     if never:  # a curve that ends low could be taken for one that was cut off
         caption += f" Failed, so that the curve ends below 100 %: {', '.join(never)}."
@@ -152,7 +147,7 @@ def _figure(one: Distribution, anchor: str) -> Figure:
     spec = charts.plot([*layers, *charts.names_beside(ends)], "share, %", _TOP, ticks=_TICKS)
     most = SHARES.index(0.95)
     p95 = ", ".join(f"{side.role.value} {display.duration(side.quantiles[most])}" for side in one.sides)
-    return Figure(anchor, f"{one.name} p95 at {one.stage}: {p95}", caption, spec, "", _numbers(one))
+    return Figure(anchor, f"{one.name} p95 at {one.stage}: {p95}", caption, spec, "", Table("", (), ()))
 
 
 def _span(one: Distribution) -> tuple[float, float, float | None]:
@@ -194,19 +189,6 @@ def _quantile_marks(side: ArmCurve, x: Spec, smallest: float, scale: float) -> S
     return charts.layer(charts.arm_mark(side.role, _SMALL) | charts.TITLED, values, x=x, y=charts.y_field(_TOP))
 
 
-def _numbers(one: Distribution) -> Table:
-    titles = (one.counted, "failed", *(f"p{share * 100:g}" if share < 1 else "max" for share in SHARES))
-    rows = [
-        (
-            one.stage,
-            side.role.value,
-            *_quantile_cells(side),
-        )
-        for side in one.sides
-    ]
-    return charts.numbers_table(f"{one.name} at {one.stage}", titles, rows)
-
-
 def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: str) -> Section | None:
     """Return how many requests met their SLO; None without an SLO, and where nothing was measured."""
     held = [(row, row.slo, row.target_ratio) for row in rows if row.slo is not None and row.target_ratio is not None]
@@ -243,6 +225,13 @@ def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: st
 
 
 def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tuple[str, ...]:
+    missed = []
+    for name in names:
+        count = None if met is None else met.missed.get(name)
+        if met is None or count is None or not met.scheduled:
+            missed.append(display.NOT_APPLICABLE)  # also where the SLO has no such bound
+        else:
+            missed.append("0" if count == 0 else f"{count:,} ({display.percent(count / met.scheduled)})")
     return (
         row.stage,
         row.role.value,
@@ -250,13 +239,5 @@ def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tu
         "",
         display.limits(None if met is None else met.limits, display.percent),
         display.NOT_APPLICABLE if met is None else f"{met.good:,} of {met.scheduled:,}",
-        *(_missed(met, name) for name in names),
+        *missed,
     )
-
-
-def _missed(met: Attainment | None, name: str) -> str:
-    """Return how many missed the SLO for a reason; a dash where the SLO has no such bound."""
-    if met is None or name not in met.missed or not met.scheduled:
-        return display.NOT_APPLICABLE
-    count = met.missed[name]
-    return "0" if count == 0 else f"{count:,} ({display.percent(count / met.scheduled)})"

@@ -26,6 +26,7 @@ from benchgate.suite.stages import SloSpec
 
 TWO_NUMBERS = "Checks use the geometric mean over the valid blocks instead, so the same metric can have two values"
 IN_FLIGHT = "requests in flight"
+_BANDS = "Bands are 95 % intervals of each arm alone. Checks compare pairs of blocks, which is more precise."
 _ROOM_ABOVE = 1.15
 _ROOM_BESIDE = 1.15  # factor beyond the first and the last level
 _MAX_TICKS = 6
@@ -53,7 +54,10 @@ def load_section(rows: Sequence[StageRow], suite: Suite, *, paired: bool) -> Sec
     bends = {arm: knee.level for arm, knee in found.items() if not isinstance(knee, NoKnee)}
     figures = load_figures([row for row in rows if row.stage in drawn], bends)
     knees = tuple(f"{arm.value}: {knee_line(sweep)}" for arm, sweep in sweeps.items())
-    speed, slo = _speed(rows), slo_sentence(suite)
+    more = tuple(figure for sweep in figures[1:] for figure in sweep)
+    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else unmeasured(7))) for row in rows]
+    speed = stage_table("Speed", (*text_columns("level"), *number_columns(*_SPEED_TITLES)), rows, cells)
+    slo = slo_sentence(suite)
     two_numbers = [TWO_NUMBERS] if paired else []
     sentences = ["Quantiles pool the requests of all blocks; rates are means over blocks", *two_numbers]
     brief = [f"Quantiles pool the requests of all blocks. {one}" for one in two_numbers]
@@ -63,7 +67,9 @@ def load_section(rows: Sequence[StageRow], suite: Suite, *, paired: bool) -> Sec
         present(
             speed,
             notes(". ".join([*sentences, *([slo] if slo else [])]) + "."),
-            *_chart_parts(figures),
+            Charts(figures[0]) if figures else None,
+            notes(_BANDS if figures else ""),
+            Fold(f"Other load modes ({len(more)} charts)", (Charts(more),)) if more else None,
             _intervals([row for row in rows if row.stage not in drawn]),
             notes(*(f"{line}." for line in knees)),
             _requests(rows),
@@ -116,22 +122,6 @@ def _intervals(rows: Sequence[StageRow]) -> Part | None:
         )
     table = stage_table("Values with their 95 % intervals", number_columns(*(c.name for c in curves)), rows, cells)
     return Fold("95 % intervals", (table,)) if rows else None
-
-
-def _chart_parts(figures: Sequence[tuple[Figure, ...]]) -> Iterator[Part]:
-    if figures:
-        yield Charts(figures[0])
-        yield notes(
-            "Bands are 95 % intervals of each arm alone. Checks compare pairs of blocks, which is more precise."
-        )
-        more = tuple(figure for sweep in figures[1:] for figure in sweep)
-        if more:
-            yield Fold(f"Other load modes ({len(more)} charts)", (Charts(more),))
-
-
-def _speed(rows: Sequence[StageRow]) -> Table:
-    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else unmeasured(7))) for row in rows]
-    return stage_table("Speed", (*text_columns("level"), *number_columns(*_SPEED_TITLES)), rows, cells)
 
 
 def _speed_cells(s: StageSummary) -> tuple[str, ...]:

@@ -134,7 +134,15 @@ def _figure(check: PairedCheck, anchor: str) -> Figure:
     names += [Name("margin", charts.pixels(margin, top, bottom), charts.PAGE_COLOUR) for margin in margins]
     if check.mean is not None:
         names.append(Name("mean", charts.pixels(check.mean, top, bottom), charts.COLOURS[Arm.CANDIDATE]))
-    layers = [*_mean_and_band(check, bottom, top), charts.rule_across(0.0, top, bottom, dashed=False)]
+    layers: list[Spec] = []
+    if check.mean is not None and check.lower is not None and check.upper is not None:
+        colour, y = charts.COLOURS[Arm.CANDIDATE], charts.y_field(top, bottom)
+        ends = [{"y": _rounded(check.lower), "y2": _rounded(check.upper)}]
+        band: Spec = {"type": "rect", "color": colour, "opacity": 0.16}
+        line: Spec = {"type": "rule", "color": colour, "strokeWidth": 2}
+        layers.append(charts.layer(band, ends, y=y, y2={"field": "y2"}))
+        layers.append(charts.layer(line, [{"y": _rounded(check.mean)}], y=y))
+    layers.append(charts.rule_across(0.0, top, bottom, dashed=False))
     layers += [charts.rule_across(_rounded(margin), top, bottom) for margin in margins]
     layers += [_points(check, bottom, top), *charts.names_beside(names)]
     limits = f" ({check.shown(check.lower)} to {check.shown(check.upper)})" if check.lower is not None else ""
@@ -179,17 +187,6 @@ def _span(check: PairedCheck) -> tuple[float, float, list[float]]:
 
 def _rounded(value: float) -> float:
     return charts.rounded(value, 5)
-
-
-def _mean_and_band(check: PairedCheck, bottom: float, top: float) -> list[Spec]:
-    if check.mean is None or check.lower is None or check.upper is None:
-        return []
-    colour, y = charts.COLOURS[Arm.CANDIDATE], charts.y_field(top, bottom)
-    ends = [{"y": _rounded(check.lower), "y2": _rounded(check.upper)}]
-    return [
-        charts.layer({"type": "rect", "color": colour, "opacity": 0.16}, ends, y=y, y2={"field": "y2"}),
-        charts.layer({"type": "rule", "color": colour, "strokeWidth": 2}, [{"y": _rounded(check.mean)}], y=y),
-    ]
 
 
 def _numbers(check: PairedCheck) -> Table:

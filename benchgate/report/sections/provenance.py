@@ -148,21 +148,20 @@ def _suite_facts(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator
     if suite.shadow is not None:
         texts = "texts" if suite.shadow.store_text else "digests"
         yield "shadow", f"{suite.shadow.prompts}: {_shadow_text(suite.shadow)}; {texts} stored"
-        yield from _helper_models(suite.shadow)
+        if (similarity := suite.shadow.similarity) is not None:
+            yield "similarity", f"{similarity.model}, the same from a cosine of {similarity.same_above}"
+        if (judge := suite.shadow.judge) is not None:
+            yield "judge", f"{judge.model}, {'the suite' if judge.prompt else 'benchgate'}'s own prompt, both orders"
     if not evidence.run.imported:
-        yield "time limits", _time_limits(suite)
+        limits = suite.limits
+        bounds = (
+            ("connect", limits.connect_s),
+            ("first token", limits.first_token_s),
+            ("stall", limits.stall_s),
+            ("whole request", limits.total_s),
+        )
+        yield "time limits", ", ".join(f"{name} {units.as_written(display.duration(bound))}" for name, bound in bounds)
     yield "alpha", f"{units.as_written(display.percent(suite.gate.alpha))}, one-sided"
-
-
-def _time_limits(suite: Suite) -> str:
-    limits = suite.limits
-    bounds = (
-        ("connect", limits.connect_s),
-        ("first token", limits.first_token_s),
-        ("stall", limits.stall_s),
-        ("whole request", limits.total_s),
-    )
-    return ", ".join(f"{name} {units.as_written(display.duration(bound))}" for name, bound in bounds)
 
 
 def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
@@ -170,7 +169,8 @@ def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
     used = [observation.client for side in sides for observation in side.load]
     if not used:
         return
-    yield "processes", _range(sorted({use.workers for use in used}))
+    least, most = min(use.workers for use in used), max(use.workers for use in used)
+    yield "processes", str(least) if least == most else f"{least} to {most}"
     sources = sorted({_DELAY_SOURCES.get(use.read_delay_by or "", "not measured") for use in used})
     yield "read delays measured by", ", ".join(sources)
     starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
@@ -180,10 +180,6 @@ def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
     if any(again.values()):
         counts = ", ".join(f"{role.value} {count:,}" for role, count in again.items())
         yield "resent requests", f"{counts} (the server had closed the kept-alive connection)"
-
-
-def _range(counts: list[int]) -> str:
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
@@ -236,15 +232,6 @@ def _shadow_text(shadow: Shadow) -> str:
     rules += [f"numbers within {display.percent(rule.tolerance)}"] if rule.tolerance else []
     rules += [] if rule.case else ["ignoring case"]
     return ", ".join([sent, *rules])
-
-
-def _helper_models(shadow: Shadow) -> Iterator[tuple[str, str]]:
-    """Yield the other models that were sent texts."""
-    if shadow.similarity is not None:
-        yield "similarity", f"{shadow.similarity.model}, the same from a cosine of {shadow.similarity.same_above}"
-    if shadow.judge is not None:
-        whose = "the suite's own prompt" if shadow.judge.prompt else "benchgate's own prompt"
-        yield "judge", f"{shadow.judge.model}, {whose}, both orders"
 
 
 def workload_facts(load: Load) -> Iterator[tuple[str, str]]:

@@ -141,7 +141,7 @@ def _answers(pairs: Mapping[str, _Pair]) -> Table:
             tokens = display.NOT_APPLICABLE if counts.output_tokens is None else display.number(counts.output_tokens)
             rows.append((task, arm.value, of_expected(counts.answered, observation.expected_n), *numbers, tokens))
     columns = (*text_columns("task", "arm"), *number_columns(*titles))
-    return Table("Answers", columns, tuple(rows), group_starts([row[0] for row in rows]))
+    return Table("Answers by task", columns, tuple(rows), group_starts([row[0] for row in rows]))
 
 
 def harness_facts(pairs: Mapping[str, _Pair]) -> Iterator[tuple[str, str]]:

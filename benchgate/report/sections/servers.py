@@ -133,15 +133,16 @@ def stage_telemetry(sides: Sides, suite: Suite) -> tuple[StageTelemetry, ...]:
             windows = tuple(window for window in side.telemetry if window.stage == stage)
             executions = tuple(o for o in side.load if stage_part(o.stage) == stage)
             if any(window.readings for window in windows):
-                found = bottleneck(windows, executions, _client_bottleneck(executions, suite))
-                rows.append(StageTelemetry(stage, side.role, windows, executions, found, slos))
+                strained = [
+                    reasons[0]
+                    for o in executions
+                    if (reasons := strains(o.client, o.requests, None, suite.gate.client))
+                ]
+                # one disturbed block among many does not make the client the bottleneck
+                client = strained[0] if strained and len(strained) > STRAINED_SHARE * len(executions) else None
+                limit = bottleneck(windows, executions, client)
+                rows.append(StageTelemetry(stage, side.role, windows, executions, limit, slos))
     return tuple(rows)
-
-
-def _client_bottleneck(executions: Sequence[LoadObservation], suite: Suite) -> str | None:
-    """Return why the client was the bottleneck; one disturbed block among many is no reason."""
-    found = [reasons[0] for o in executions if (reasons := strains(o.client, o.requests, None, suite.gate.client))]
-    return found[0] if found and len(found) > STRAINED_SHARE * len(executions) else None
 
 
 def _silence(side: Side) -> Iterator[str]:

@@ -202,7 +202,7 @@ def _answers(shadow: ShadowObservation) -> Table | None:
         return None
     titles = ("answers", "empty", "token limit reached", "refusals", "characters", "tokens", "valid format")
     return Table(
-        "Answers",
+        "Answers to shadow prompts",
         (*text_columns("side"), *number_columns(*titles)),
         tuple((name, *_answer_cells([of(item) for item in shadow.items])) for name, of in sides.items()),
     )
@@ -232,16 +232,17 @@ def _verdicts(rows: Sequence[ShadowItem]) -> Table | None:
     }
     if not any(counts.total() - counts[None] for counts in sides.values()):
         return None
+    rows_of_verdicts = []
+    for name, counts in sides.items():
+        n = counts.total() - counts[None] - counts[JudgeVerdict.MISSING]
+        loss = counts[JudgeVerdict.LOSS] - counts[JudgeVerdict.WIN]
+        net = display.points(loss / n) if n else display.NOT_APPLICABLE
+        rows_of_verdicts.append((name, *(f"{counts[one]:,}" for one in _VERDICTS), net))
     return Table(
         "Judge's verdicts against the baseline's first answer",
         (*text_columns("answer"), *number_columns(*_VERDICTS.values(), "net loss")),
-        tuple((name, *(f"{counts[one]:,}" for one in _VERDICTS), _net(counts)) for name, counts in sides.items()),
+        tuple(rows_of_verdicts),
     )
-
-
-def _net(counts: Counter[JudgeVerdict | None]) -> str:
-    n = counts.total() - counts[None] - counts[JudgeVerdict.MISSING]
-    return display.points((counts[JudgeVerdict.LOSS] - counts[JudgeVerdict.WIN]) / n) if n else display.NOT_APPLICABLE
 
 
 def _lines(rows: tuple[ShadowItem, ...]) -> Iterator[str]:

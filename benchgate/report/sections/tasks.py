@@ -203,26 +203,26 @@ class TaskRow:
 def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[TaskRow, ...]:
     """Return every observed task, each lm-eval group below its tasks, and last all of several tasks together."""
     units = dict(units_of(suite, comparison))
-    for task in _observed(comparison):
+    for task in (o.task for run in reversed(comparison.runs) for o in run.quality if o.repeat == 0):
         if not any(task in tasks for tasks in units.values()):
             units[task] = (task,)
     only = next(iter(units)) if len(units) == 1 else None  # a check on all tasks judges it
     rows = [
         row for name, tasks in units.items() for row in _of_unit(comparison, verdict, name, tasks, whole=name == only)
     ]
-    right_or_wrong = {name: tasks for name, tasks in units.items() if not _continuous(rows, name)}
+    continuous = {row.task for row in rows if row.counts.continuous}
+    right_or_wrong = {name: tasks for name, tasks in units.items() if name not in continuous}
     if len(right_or_wrong) > 1:
-        rows.append(_of_all(comparison, verdict, right_or_wrong))
+        by_unit = [
+            pooled_tasks(
+                [summarise_task(t, comparison.baseline_quality(t), comparison.candidate_quality(t)) for t in tasks],
+                name,
+            )
+            for name, tasks in right_or_wrong.items()
+        ]
+        found = _figures(comparison, right_or_wrong, verdict, "all tasks")
+        rows.append(_row(pooled_tasks(by_unit, "all tasks"), found, _check_of(verdict, None), pooled=True))
     return tuple(rows)
-
-
-def _observed(comparison: Comparison) -> Iterator[str]:
-    for run in reversed(comparison.runs):
-        yield from (o.task for o in run.quality if o.repeat == 0)
-
-
-def _continuous(rows: list[TaskRow], name: str) -> bool:
-    return any(row.task == name and row.counts.continuous for row in rows)
 
 
 def _of_unit(
@@ -238,17 +238,6 @@ def _of_unit(
     if group:
         found = _figures(comparison, {name: tasks}, verdict, name)
         yield _row(pooled_tasks(counts, name), found, _check_of(verdict, name, whole=whole), pooled=True)
-
-
-def _of_all(comparison: Comparison, verdict: Verdict, units: Mapping[str, tuple[str, ...]]) -> TaskRow:
-    by_unit = [
-        pooled_tasks(
-            [summarise_task(t, comparison.baseline_quality(t), comparison.candidate_quality(t)) for t in tasks], name
-        )
-        for name, tasks in units.items()
-    ]
-    found = _figures(comparison, units, verdict, "all tasks")
-    return _row(pooled_tasks(by_unit, "all tasks"), found, _check_of(verdict, None), pooled=True)
 
 
 def _figures(
@@ -273,7 +262,8 @@ def _check_of(verdict: Verdict, task: str | None, *, whole: bool = False) -> Che
 def _row(counts: TaskSummary, found: TaskFigures | CannotJudge, check: CheckResult | None, *, pooled: bool) -> TaskRow:
     """Build a row, with the numbers of its check where one judges it."""
     figures = None if isinstance(found, CannotJudge) else found
-    change = None if figures is None else _negated(figures.regression, figures.limits)
+    lost = None if figures is None else _estimate(figures.regression, figures.limits)
+    change = None if lost is None else Estimate(-lost.value, -lost.upper, -lost.lower)
     baseline, candidate = counts.baseline_ratio, counts.candidate_ratio
     if check is not None and check.harm is not None and check.lower is not None and check.upper is not None:
         change, baseline, candidate = Estimate(-check.harm, -check.upper, -check.lower), check.baseline, check.candidate
@@ -297,7 +287,3 @@ def _row(counts: TaskSummary, found: TaskFigures | CannotJudge, check: CheckResu
 
 def _estimate(value: float | None, limits: Limits | None) -> Estimate | None:
     return None if value is None or limits is None else Estimate(value, limits.lower, limits.upper)
-
-
-def _negated(value: float | None, limits: Limits | None) -> Estimate | None:
-    return None if value is None or limits is None else Estimate(-value, -limits.upper, -limits.lower)
