@@ -28,6 +28,7 @@ PAGES = (
     "how-to/gate-p95-ttft",
     "guides/load",
     "reference/suite",
+    "background/measuring",
     "adr/02-blocks-as-units",
 )
 
