@@ -53,18 +53,13 @@ class SelfDisagreement:
 
 @dataclass(frozen=True, slots=True)
 class FalseBlocks:
-    """Decisions of the suite's own policy on the unchanged deployment, over `of` random permutations.
+    """Decisions of the suite's own policy on the unchanged deployment, over random exchanges of sides within pairs."""
 
-    Each permutation exchanges the two sides of every pair at random and shuffles the pairs; then the gate decides as
-    for a run. `invalid_by` counts INVALID permutations by guard, or by check if no guard tripped; one permutation may
-    count for several.
-    """
-
-    of: int
+    of: int  # permutations, which also shuffle the pairs
     blocked: int
     inconclusive: int
     invalid: int
-    invalid_by: tuple[tuple[str, int], ...] = ()
+    invalid_by: tuple[tuple[str, int], ...] = ()  # by guard, or by check if no guard tripped; one may count for several
 
     @property
     def shares(self) -> str:

@@ -365,41 +365,33 @@ class PairFacts:
 
 @dataclass(frozen=True, slots=True)
 class ShadowItem:
-    """Prompt answered by the baseline twice (primary, secondary) and by the candidate once.
-
-    `primary`, `secondary` and `candidate` are SHA-256 digests of the *normalised* answers, None when that call failed
-    (then `error` says which and why). The answers are kept only if the suite wants them. Facts and pairs are None when
-    one of their answers is missing, and always in runs of older versions; then the digests alone decide. `once`: the
-    baseline got it only once on purpose. `judged` is the judge's verdict on the candidate's answer compared with the
-    primary's, `judged_itself` on the secondary's. `similarity_error` explains missing embeddings, without which
-    `differs` is too high.
-    """
+    """Prompt answered by the baseline twice (primary, secondary) and by the candidate once."""
 
     prompt_id: str
     prompt_sha256: str
-    primary: str | None
-    secondary: str | None
-    candidate: str | None
+    primary: str | None  # SHA-256 of the *normalised* answer; None when the call failed: see `error`
+    secondary: str | None  # likewise
+    candidate: str | None  # likewise
     primary_finish: str | None
     secondary_finish: str | None
     candidate_finish: str | None
     error: str | None
-    prompt_text: str | None = None
+    prompt_text: str | None = None  # texts are kept only if the suite wants them
     primary_text: str | None = None
     secondary_text: str | None = None
     candidate_text: str | None = None
     stratum: str | None = None
-    once: bool | None = None
-    primary_facts: AnswerFacts | None = None
+    once: bool | None = None  # the baseline got it only once on purpose
+    primary_facts: AnswerFacts | None = None  # None without an answer, and in older runs: digests decide
     secondary_facts: AnswerFacts | None = None
     candidate_facts: AnswerFacts | None = None
     with_primary: PairFacts | None = None  # the candidate's answer and the primary's
     with_secondary: PairFacts | None = None  # the candidate's answer and the secondary's
     own: PairFacts | None = None  # the secondary's answer and the primary's
-    judged: JudgeVerdict | None = None
-    judged_itself: JudgeVerdict | None = None
+    judged: JudgeVerdict | None = None  # the candidate's answer compared with the primary's
+    judged_itself: JudgeVerdict | None = None  # the secondary's answer compared with the primary's
     judge_error: str | None = None
-    similarity_error: str | None = None
+    similarity_error: str | None = None  # why embeddings are missing: `differs` is then too high
 
     @property
     def differs_from_primary(self) -> bool:

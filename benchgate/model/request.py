@@ -17,8 +17,7 @@ class ModelRequest:
 
     `content` is the endpoint's input: `{"messages": […]}` for chat, `{"prompt": …}` for completions, `{"input": …}` for
     responses and embeddings, `{"query": …, "documents": […]}` for rerank. In a conversation that continues with the
-    model's own answers, an assistant message whose `content` is None is a slot for one of them. `fields` are further
-    fields of the body in OpenAI's spelling: `tools`, `response_format`, `priority`.
+    model's own answers, an assistant message whose `content` is None is a slot for one of them.
     """
 
     endpoint: Endpoint
@@ -26,7 +25,7 @@ class ModelRequest:
     output_tokens: int | None  # upper limit; None if the endpoint generates none
     stream: bool = True  # always False for embeddings and rerank
     ignore_eos: bool = True  # generate up to the full length, if the engine supports it
-    fields: Mapping[str, object] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)  # of the body, as OpenAI spells them
     model: str | None = None  # adapter name instead of the target's model
     schema: Mapping[str, object] | None = None  # JSON schema of a valid answer
     recorded: bool = False  # written by people: stored by its digest, never by its text

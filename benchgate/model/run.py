@@ -296,7 +296,7 @@ class Resumption:
 class LoadEnd:
     """End of the load of a run with several looks: after `blocks` of at most `of`.
 
-    `why`: the results "decided" it, or are "invalid" in a way that more blocks did not cure; the next look would have
+    `why`: the results are "decided", or "invalid" in a way that more blocks did not cure; the next look would have
     exceeded the suite's limit of "time" or "cost"; or it was the "last" look.
     """
 

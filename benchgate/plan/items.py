@@ -77,26 +77,20 @@ NO_FILTER = "none"  # lm-eval's filter name of a task without filters
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """An lm-eval task: its configuration without the data path, its rows, and its gated metric.
+    """An lm-eval task: its configuration without the data path, its rows, and its gated metric."""
 
-    Rows of task files have a unique `id`; those of lm-eval's own tasks are as in their data set, with one of `ids`
-    each. A task of a group is named `group/task`, and `leaves` is the number of tasks in the group. `shots` are the
-    source of few-shot examples; if that is the judged split itself, the rows of it outside `rows`. A function in
-    `config` is a mapping with `function`, the `folder` of its module and the `sha256` of that module.
-    """
-
-    name: str
-    config: dict[str, object]
-    rows: tuple[dict[str, object], ...]
+    name: str  # `group/task` in a group
+    config: dict[str, object]  # a function is a mapping of `function`, its module's `folder` and `sha256`
+    rows: tuple[dict[str, object], ...]  # with a unique `id` each, or one of `ids`
     metric: str = "exact_match"
     filter: str = NO_FILTER
     scale: Scale = "binary"  # continuous: the score is not simply 0 or 1
     chance: float | None = None  # mean score of guessing among the options of multiple choice
     cluster_key: str | None = None  # column whose equal values mark dependent items
     output_type: OutputType = "generate_until"
-    ids: tuple[str, ...] | None = None
-    shots: tuple[dict[str, object], ...] = ()
-    leaves: int | None = None
+    ids: tuple[str, ...] | None = None  # of rows of lm-eval's own tasks
+    shots: tuple[dict[str, object], ...] = ()  # source of few-shot examples, without `rows`
+    leaves: int | None = None  # tasks in its group
     system: str | None = None  # system prompt
     fewshot_as_turns: bool = True
     unsafe: bool = False  # it executes the model's output

@@ -68,25 +68,15 @@ class RampSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedClass:
-    """A class of traffic in a stage: its requests in order, those of one conversation in the order of its turns.
-
-    A closed loop has `concurrency` requests (or conversations, pauses included) in flight. An open loop offers
-    `rate_rps`: the stated rate, or the mean over the stage if it varies or comes from a trace; for conversations, that
-    of their starts. `background` is a closed loop that repeats its requests until the other classes are done;
-    unfinished ones are then cancelled and not counted.
-
-    `vocabulary` is that of its synthetic texts, and `noise` is True for synthetic images: both are for salting
-    (`plan.salt`). `ramp` draws the extra requests before and after the measured `requests`; None for a class without
-    ramp. None of the three is part of the plan's identity.
-    """
+    """A class of traffic in a stage. `vocabulary`, `noise` and `ramp` are no part of the plan's identity."""
 
     name: str  # "" for the only class of a stage
-    concurrency: int | None
-    rate_rps: float | None
-    requests: tuple[PlannedRequest, ...]
-    background: bool = False
+    concurrency: int | None  # requests, or conversations with pauses, in flight; None for an open loop
+    rate_rps: float | None  # stated, or the mean over the stage; of conversations, that of their starts
+    requests: tuple[PlannedRequest, ...]  # in order, those of one conversation by its turns
+    background: bool = False  # repeated until the others are done; unfinished ones are not counted
     vocabulary: Vocabulary = VOCABULARIES["words"]
-    noise: bool = False
+    noise: bool = False  # synthetic images, which salting changes (`plan.salt`)
     ramp: RampSource | None = field(default=None, compare=False, repr=False)
 
     @property

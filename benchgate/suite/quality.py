@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     SerializerFunctionWrapHandler,
     Strict,
     model_serializer,
@@ -88,6 +87,15 @@ class TaskEntry(Section):
         "permits a candidate that is far better"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, found: Any) -> Any:
+        if isinstance(found, str):
+            return {"task": found}
+        if isinstance(found, dict | TaskEntry):
+            return found
+        raise ValueError(f"found {units.show_found(found)}; expected {_ENTRY}")
+
     @model_serializer(mode="wrap")
     def _short(self, serialise: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = serialise(self)
@@ -104,15 +112,7 @@ class TaskEntry(Section):
         return PurePosixPath(self.task).stem if self.is_file else self.task
 
 
-def _entry(found: object) -> object:
-    if isinstance(found, str):
-        return {"task": found}
-    if isinstance(found, dict | TaskEntry):
-        return found
-    raise ValueError(f"found {units.show_found(found)}; expected {_ENTRY}")
-
-
-Task = Annotated[TaskEntry, BeforeValidator(_entry), Expected(_ENTRY), Written(text())]
+Task = Annotated[TaskEntry, Expected(_ENTRY), Written(text())]
 
 
 class Quality(Section):

@@ -82,16 +82,17 @@ class FaultKind:
         return self.name + "".join(shown) + "]" * len(shown)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f'"{text}" is not a whole number')
-    return int(text)
+def _whole(complaint: str = "", least: int = 0, most: float = math.inf) -> Callable[[str], int]:
+    """Return the parser of a whole number between bounds; `complaint` is about any other number."""
 
+    def parse(text: str) -> int:
+        if not text.isdecimal():
+            raise ValueError(f'"{text}" is not a whole number')
+        if not least <= int(text) <= most:
+            raise ValueError(f"{text} {complaint}")
+        return int(text)
 
-def _positive(text: str) -> int:
-    if _count(text) == 0:
-        raise ValueError("0 is too few; write 1 or more")
-    return int(text)
+    return parse
 
 
 def _factor(text: str) -> float:
@@ -110,22 +111,19 @@ def _some_text(text: str) -> str:
     return text
 
 
-def _status(text: str) -> int:
-    if _count(text) not in range(400, 600):
-        raise ValueError(f"{text} is no status of an error; write one from 400 to 599")
-    return int(text)
-
-
 def _shape(text: str) -> str:
     if text not in SHAPES:
         raise ValueError(f'"{text}" is none of {", ".join(SHAPES)}')
     return text
 
 
-_AFTER = Parameter("after_tokens", "TOKENS", "3", _count)
-_ABOVE = Parameter("above", "ABOVE", "0", _count)
+_POSITIVE = _whole("is too few; write 1 or more", least=1)
+_AFTER = Parameter("after_tokens", "TOKENS", "3", _whole())
+_ABOVE = Parameter("above", "ABOVE", "0", _whole())
 _STALL = Parameter("stall_s", "TIME", "1s", parse_span_s)
-_STATUS = Parameter("status", "STATUS", "500", _status)
+_STATUS = Parameter(
+    "status", "STATUS", "500", _whole("is no status of an error; write one from 400 to 599", least=400, most=599)
+)
 _SHAPE = Parameter("shape", "SHAPE", "object", _shape)
 _RETRY = Parameter("retry_after_s", "TIME", "1s", parse_span_s)
 _LATE = Parameter("late_s", "TIME", "0s", parse_span_s)
@@ -133,8 +131,8 @@ _USAGE = Parameter("usage_factor", "FACTOR", "1.08", _factor)
 _MODEL = Parameter("model", "NAME", "other", _some_text)
 _REPEATED = Parameter("repeated", "TEXT", "!", _some_text)
 _SPEED = Parameter("seen_factor", "FACTOR", "4", _factor)
-_TOKENS = Parameter("tokens_per_event", "TOKENS", "4", _positive)
-_EVENTS = Parameter("events_per_write", "EVENTS", "4", _positive)
+_TOKENS = Parameter("tokens_per_event", "TOKENS", "4", _POSITIVE)
+_EVENTS = Parameter("events_per_write", "EVENTS", "4", _POSITIVE)
 
 FAULTS: tuple[FaultKind, ...] = (
     FaultKind("error-after", "an error event and [DONE] after TOKENS tokens, under status 200, as vLLM does",

@@ -195,7 +195,7 @@ def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -
 
 
 def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
-    """Estimate the share of the candidate's own answers in the requested form, with Clopper-Pearson limits."""
+    """Estimate the share of the candidate's own answers in the form asked for, with Clopper-Pearson limits."""
     estimate.n_unit, estimate.method = "answers", "Clopper-Pearson limits over answers"
     least, counts = estimate.margin, _count_forms(paired_rows(comparison), stored=False)
     n, valid = counts.n, counts.candidate

@@ -19,15 +19,11 @@ SECTIONS = ("start", "load", "quality", "divergence", "shadow")  # sections that
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule over a whole suite. It is skipped while a part that it needs is wrong.
-
-    A need like `load.sweep` is met if nothing in it is wrong; `load.sweep.*` is met if it is a list of any entries.
-    A rule of `names` also checks wrong parts, whose stand-ins keep the names that they refer to.
-    """
+    """A rule over a whole suite. It is skipped while a part that it needs is wrong."""
 
     faults: Callable[[Suite], Iterator[Fault]]
-    needs: tuple[Path, ...]
-    names: bool
+    needs: tuple[Path, ...]  # `load.sweep`: nothing in it is wrong; `load.sweep.*`: it is a list of any entries
+    names: bool  # it also checks wrong parts, whose stand-ins keep the names that they refer to
 
     def found(self, suite: Suite, broken: frozenset[Path]) -> Iterator[Fault]:
         """Yield the faults of a suite of which some parts are stand-ins."""
