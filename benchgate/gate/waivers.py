@@ -8,7 +8,7 @@ answer for. A waived check is never PASS: it warns. Between two stored runs noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
 from benchgate.gate.checks.evaluate import evaluate
@@ -25,18 +25,13 @@ from benchgate.suite.waivers import held_to
 _WAIVABLE = (Outcome.BLOCK, Outcome.INCONCLUSIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class Waived:
-    """All checks, waived ones with their waiver, and what became of each waiver of this suite and candidate."""
-
-    checks: tuple[CheckResult, ...]
-    states: tuple[WaiverState, ...]
-
-
 def apply_waivers(
     waivers: Waivers, specs: Sequence[CheckSpec], checks: Sequence[CheckResult], suite: Suite, comparison: Comparison
-) -> Waived:
-    """Apply waivers to the checks, the results of `specs` in the same order."""
+) -> tuple[tuple[CheckResult, ...], tuple[WaiverState, ...]]:
+    """Apply waivers to the checks, the results of `specs` in the same order.
+
+    Return all checks, and what became of each waiver of this suite and candidate.
+    """
     results, states = list(checks), []
     candidate = comparison.judged.run.arms[Arm.CANDIDATE]
     for waiver in waivers.entries:
@@ -55,7 +50,7 @@ def apply_waivers(
             advice = f"{todo} {stops}; {waiver.owner} answers for it"
             results[position] = replace(check, waiver=waiver, reason=reason, advice=advice)
         states.append(_state(waiver, waivers.as_of, refusal))
-    return Waived(tuple(results), tuple(states))
+    return tuple(results), tuple(states)
 
 
 def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: Comparison) -> str | None:
