@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from time import monotonic_ns
+from typing import Protocol
 
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
@@ -35,6 +36,7 @@ from benchgate.timers import Alarm
 from benchgate.timestamps import monotonic_of
 
 _NS = 1_000_000_000
+_SHOWN_EVERY_S = 0.25  # number of requests in flight
 
 
 class CancelScope:
@@ -400,6 +402,12 @@ class TrafficClassRunner:
         self._writer.keep(SpoolEntry(request.number, intended_ns, self._epoch_ns, response, phase))
 
 
+class InFlight(Protocol):
+    """A number of requests in memory that processes share."""
+
+    value: int
+
+
 Start = Callable[[], int]
 """Reports that the connections are open, waits for the others, and returns the shared start: ns since 1970 in UTC.
 
@@ -417,12 +425,15 @@ class StageTimings:
 
 
 class StageRunner:
-    """Runs one worker's share of a stage."""
+    """Runs one worker's share of a stage. `in_flight` is kept current for a display in another process."""
 
-    def __init__(self, target: Target, pool: Pool, classes: Sequence[PreparedClass]) -> None:
+    def __init__(
+        self, target: Target, pool: Pool, classes: Sequence[PreparedClass], in_flight: InFlight | None = None
+    ) -> None:
         self._target = target
         self._pool = pool
         self._classes = classes
+        self._in_flight = in_flight
         self._epoch_ns = 0
 
     async def run(self, start: Start | None) -> StageTimings:
@@ -447,6 +458,7 @@ class StageRunner:
                 cpu_s = time.process_time()
                 canary.start()
                 async with asyncio.TaskGroup() as endless:
+                    shown = endless.create_task(self._show_in_flight())
                     for flow in flows:
                         if flow.background:
                             endless.create_task(flow.run(self._epoch_ns))
@@ -454,6 +466,7 @@ class StageRunner:
                         for flow in flows:
                             if not flow.background:
                                 ending.create_task(flow.run(self._epoch_ns))
+                    shown.cancel()
                     for flow in flows:
                         if flow.background:
                             flow.end()
@@ -470,3 +483,8 @@ class StageRunner:
             self._pool.close()
             for group in self._classes:
                 group.writer.flush()
+
+    async def _show_in_flight(self) -> None:
+        while self._in_flight is not None:
+            self._in_flight.value = self._pool.in_flight
+            await asyncio.sleep(_SHOWN_EVERY_S)

@@ -16,7 +16,7 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -91,30 +91,70 @@ def read_spool(path: Path) -> Iterator[SpoolEntry]:
     """The responses of a spool in order of their requests; of a torn file those before the tear."""
     with path.open("rb", buffering=0) as file:
         for at, end in _places(file.fileno()):
-            fd = file.fileno()
-            frame = os.pread(fd, end - at, at)
-            payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
-            spooled = _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
+            spooled = _read_at(file.fileno(), at, end)
             if spooled is not None:
                 yield spooled
 
 
-def _places(fd: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of every complete frame, in order of their requests."""
+def _frames(fd: int, at: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the request's number, begin and end of every complete frame from `at` on."""
     size = os.fstat(fd).st_size
-    numbers, places, ends = array("q"), array("q"), array("q")
-    at = 0
     while at + _FRAME.size + _FIXED.size <= size:
         length, _, number = _BEGINNING.unpack(os.pread(fd, _BEGINNING.size, at))
         end = at + _FRAME.size + length
         if length < _FIXED.size or end > size:
-            break
+            return
+        yield number, at, end
+        at = end
+
+
+def _places(fd: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of every complete frame, in order of their requests."""
+    numbers, places, ends = array("q"), array("q"), array("q")
+    for number, at, end in _frames(fd, 0):
         numbers.append(number)
         places.append(at)
         ends.append(end)
-        at = end
     for which in np.argsort(np.array(numbers, dtype=np.int64), kind="stable"):
         yield places[which], ends[which]
+
+
+class SpoolTail:
+    """Reader of a spool that grows: each call goes on where the last one ended. Use as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._at = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def new_places(self) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of every frame that was completed since the last call."""
+        if self._fd is None:
+            with suppress(FileNotFoundError):  # its worker has not begun
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._fd is None:
+            return
+        for _, at, end in _frames(self._fd, self._at):
+            self._at = end
+            yield at, end
+
+    def entry(self, place: tuple[int, int]) -> SpoolEntry | None:
+        """Return the response at a place; None if its bytes are damaged."""
+        return None if self._fd is None else _read_at(self._fd, *place)
+
+
+def _read_at(fd: int, at: int, end: int) -> SpoolEntry | None:
+    """Return the response in the frame at this place; None when its bytes are not those that were written."""
+    frame = os.pread(fd, end - at, at)
+    payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
+    return _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None
 
 
 def _framed(spooled: SpoolEntry) -> list[bytes | bytearray]:

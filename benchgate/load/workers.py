@@ -31,9 +31,10 @@ from benchgate.escaped_streams import escape_streams
 from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
+from benchgate.load.live import StageMonitor, Watch
 from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
-from benchgate.load.scheduler import PreparedClass, StageRunner, StageTimings, Start
+from benchgate.load.scheduler import InFlight, PreparedClass, StageRunner, StageTimings, Start
 from benchgate.load.shards import Level, Requests, Shard, stage_shard
 from benchgate.load.spool import Spool, SpoolWriter
 from benchgate.plan.model import PlannedStage
@@ -55,7 +56,7 @@ def run_stage(
     return run_shard(stage_shard(target, stage, limits=limits, audit=audit, service_s=service_s))
 
 
-def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
+def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | None = None) -> StageResult:
     """Run one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
     The spools of a shard that has a place for them stay there: the result may never reach its receiver.
@@ -81,7 +82,7 @@ def run_shard(shard: Shard, start: Start | None = None) -> StageResult:
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(StageRunner(shard.target, pool, classes), start)
+            sent = _run(StageRunner(shard.target, pool, classes, in_flight), start)
         use = sent.client
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -144,6 +145,7 @@ def _place(shard: Shard) -> Iterator[Path]:
 _READY = "ready"
 _STUCK_S = 60.0  # without any use of CPU: a worker at work uses some every few milliseconds
 _STOP_S = 10.0
+_TICK_S = 0.5
 
 
 class WorkerProcess:
@@ -157,7 +159,8 @@ class WorkerProcess:
         forks = fork and sys.platform == "linux" and threading.active_count() == 1
         context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._in_flight: InFlight = context.RawValue("q", 0)
+        self._process = context.Process(target=_serve, args=(theirs, self._in_flight), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -165,6 +168,11 @@ class WorkerProcess:
     def pid(self) -> int | None:
         """Return the id of the process."""
         return self._process.pid
+
+    @property
+    def in_flight(self) -> int:
+        """Return the number of requests under way, as of a moment ago."""
+        return self._in_flight.value
 
     def begin(self, shard: Shard) -> None:
         """Give it a shard. It opens its connections and waits."""
@@ -187,14 +195,21 @@ class WorkerProcess:
         """Wait for a message or the end of the process. Return False if neither came in this time."""
         return self._pipe.poll(within_s)
 
-    def result(self) -> StageResult | None:
-        """Wait for the result; None for a lost process, or one without any CPU use (a dead network disk). May raise."""
-        used_ns = self._cpu_ns()
-        while not self._pipe.poll(_STUCK_S):
-            before_ns, used_ns = used_ns, self._cpu_ns()
-            if used_ns == before_ns:
-                self._process.kill()
-                return None
+    def result(self, tick: Callable[[], None] | None = None) -> StageResult | None:
+        """Wait for the result of its shard; None when the process was lost. Raises the BenchgateError that it met.
+
+        A process that no longer uses any CPU hangs in the kernel, as on a dead network disk. It counts as lost.
+        `tick` is called about twice a second meanwhile.
+        """
+        used_ns, since_s = self._cpu_ns(), time.monotonic()
+        while not self._pipe.poll(_STUCK_S if tick is None else _TICK_S):
+            if tick is not None:
+                tick()
+            if time.monotonic() - since_s >= _STUCK_S:
+                before_ns, used_ns, since_s = used_ns, self._cpu_ns(), time.monotonic()
+                if used_ns == before_ns:
+                    self._process.kill()
+                    return None
         received = self._receive()
         return received if isinstance(received, StageResult) else None
 
@@ -222,7 +237,7 @@ class WorkerProcess:
         return None
 
 
-def _serve(pipe: Pipe) -> None:
+def _serve(pipe: Pipe, in_flight: InFlight) -> None:
     """Run shards until the pipe is closed. Ctrl-C is for the parent, which then ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -244,7 +259,7 @@ def _serve(pipe: Pipe) -> None:
         except EOFError:
             return
         try:
-            result: StageResult | BenchgateError = run_shard(shard, start)
+            result: StageResult | BenchgateError = run_shard(shard, start, in_flight)
         except BenchgateError as error:
             result = error
         pipe.send(result)
@@ -262,11 +277,14 @@ class Fleet:
     The processes live as long as the fleet. One that is lost does not take the stage with it: what it had answered is
     read from its spool, what it had not is recorded as never sent, and the stage reports the loss. Answers are kept in
     files of `folder` until the next stage begins or the fleet ends; without one in a temporary folder. `fork` is that
-    of `WorkerProcess`.
+    of `WorkerProcess`. `watch` gets the figures of a stage under way about twice a second.
     """
 
-    def __init__(self, workers: int = 1, folder: Path | None = None, *, fork: bool = False) -> None:
+    def __init__(
+        self, workers: int = 1, folder: Path | None = None, *, fork: bool = False, watch: Watch | None = None
+    ) -> None:
         self.workers = workers
+        self._watch = watch
         self._fork = fork
         self._folder = folder
         self._stack = ExitStack()
@@ -321,10 +339,16 @@ class Fleet:
             begins(start_ns)
         for shard in ready:
             self._process(shard).start(start_ns)
-        return [self._result(shard) for shard in self._shards]
+        if self._watch is None:
+            return [self._result(shard) for shard in self._shards]
+        with StageMonitor(self._shards, start_ns, self._in_flight, self._watch) as monitor:
+            return [self._result(shard, monitor.read) for shard in self._shards]
 
-    def _result(self, shard: Shard) -> StageResult:
-        result = self._process(shard).result()
+    def _in_flight(self) -> int:
+        return sum(process.in_flight for process in self._processes.values())
+
+    def _result(self, shard: Shard, tick: Callable[[], None] | None = None) -> StageResult:
+        result = self._process(shard).result(tick)
         if result is not None:
             return result
         self._processes.pop(shard.worker).stop()

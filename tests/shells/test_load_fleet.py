@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
+from benchgate.load.live import LiveFigures
 from benchgate.load.results import merged
 from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage_shard
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import SyntheticRequests
 from benchgate.load.workers import Fleet, run_shard
+from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
-from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
 Asked = tuple[int, int | None, str, int]
@@ -141,6 +143,29 @@ def test_a_worker_that_hangs_is_given_up(first_worker: list[int], monkeypatch: p
         result = fleet.run(shard_of(server.url, closed(3)))
     assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)
     assert result.client.faults == ("worker 1 of 1 was lost",)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_watched_stage_shows_what_has_ended_and_what_is_in_flight(workers: int) -> None:
+    """Two requests of four are held back until the display has shown them."""
+    seen, shown = list[LiveFigures](), threading.Event()
+
+    def watch(figures: LiveFigures) -> None:
+        seen.append(figures)
+        if (figures.ended, figures.in_flight) == (2, 2):
+            shown.set()
+
+    def respond(received: Received) -> Iterable[Step]:
+        while received.prompt in ("prompt 2", "prompt 3") and not shown.is_set():
+            yield 0.02
+        yield WHOLE if received.prompt != "prompt 1" else json_response({}, status=500)
+
+    with ScriptedServer(respond) as server, Fleet(workers, watch=watch) as fleet:
+        result = fleet.run(shard_of(server.url, closed(4, concurrency=2)))
+    halfway = next(figures for figures in seen if (figures.ended, figures.in_flight) == (2, 2))
+    assert (len(result.requests), halfway.failed) == (4, 1)
+    assert halfway.ttft_p50_s == pytest.approx(float(request_metrics.ttft_s(result.requests)[0]))
+    assert halfway.elapsed_s > 0
 
 
 def test_worker_that_starts_late_says_so() -> None:

@@ -94,6 +94,11 @@ class Pool:
         return down is not None and down.breaker_is_open and down.last_ns - down.since_ns >= patience_ns
 
     @property
+    def in_flight(self) -> int:
+        """Return the number of connections with a request under way."""
+        return len(self._open) - len(self._idle)
+
+    @property
     def down_since_ns(self) -> int | None:
         """Return since when the target has accepted no connection; None when it does, or the error is our own."""
         down = self._down

@@ -13,6 +13,7 @@ import numpy as np
 
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
+from benchgate.load.live import Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
 from benchgate.load.standalone.options import LoadOptions
@@ -314,21 +315,24 @@ def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distribution
 _WARMUP_SEED = 2**40  # keeps the prompts of the warm-up apart from those of the load
 
 
-def run_load_test(options: LoadOptions, report: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+def run_load_test(
+    options: LoadOptions, note: Callable[[str], None] = lambda line: None, watch: Watch | None = None
+) -> dict[str, object]:
     """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
     A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
-    been answered by then and `partial` true. `report` gets a line where the warm-up did not come to its end.
+    been answered by then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the
+    figures so far about twice a second.
     """
     target, engine = target_of(options)
     warmup: int | None = None
     partial = False
-    with fleet_of(options) as fleet:
+    with fleet_of(options, watch) as fleet:
         try:
             warmed = warm_up_server(fleet, options, target)
             warmup = warmed.requests
             if warmed.note is not None:
-                report(f"warm-up: {warmed.note}")
+                note(f"warm-up: {warmed.note}")
             result = send_load(fleet, options, target, warmed.service_s.get(""))
         except LoadInterrupted as cut:
             result, partial = cut.left, True
@@ -382,13 +386,13 @@ class LoadInterrupted(KeyboardInterrupt):
         self.left = left
 
 
-def fleet_of(options: LoadOptions) -> Fleet | ClusterFleet:
+def fleet_of(options: LoadOptions, watch: Watch | None = None) -> Fleet | ClusterFleet:
     """Return who sends the load: `options.workers` processes here, or that many workers of a cluster."""
     if options.cluster is not None:
         from benchgate.load.cluster import ClusterFleet
 
         return ClusterFleet(options.cluster, options.workers)
-    return Fleet(options.workers or 1, fork=True)
+    return Fleet(options.workers or 1, fork=True, watch=watch)
 
 
 def send_load(
