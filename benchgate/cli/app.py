@@ -239,6 +239,10 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 def main() -> None:
     """Run the command line. The only place that turns exceptions into exit codes; typer makes 130 of Ctrl-C."""
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        # Our matrices are small, and one thread per core would spin for 30 ms after each of numpy's and scipy's imports.
+        # `putenv` keeps it out of `os.environ`, which the commands of a suite inherit.
+        os.putenv("OPENBLAS_NUM_THREADS", "1")
     unwind_on_termination()
     escape_streams()
     try:
