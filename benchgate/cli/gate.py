@@ -181,11 +181,14 @@ def _judge(
     output: OutputOptions,
 ) -> None:
     from benchgate.pipeline.judge import decide_stored
-    from benchgate.pipeline.suite_file import read_suite
     from benchgate.store.repository import Store
 
     policy_file = find_suite(policy) if policy is not None else None
-    suite = read_suite(policy_file).suite if policy_file is not None else None
+    suite = None
+    if policy_file is not None:
+        from benchgate.pipeline.suite_file import read_suite
+
+        suite = read_suite(policy_file).suite
     output = output.of_policy(policy_file)
     with output.cleared_on_failure(), Store.open(store, create=False) as opened:
         run_id = opened.resolve(run)

@@ -117,9 +117,12 @@ def _misfits(file: WaiverFile, suite: Suite) -> Iterator[str]:
 
 def price_lines(suite: Suite) -> list[str]:
     """Return a line for each arm whose price comes from a file; none where the suite states its prices itself."""
-    from benchgate.report.sections.cost import price_and_use, price_source
+    priced = _priced_by_file(suite)
+    if not priced:
+        return []
+    from benchgate.report.sections.cost import price_and_use, price_source  # slow to import
 
-    return [f"{one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in _priced_by_file(suite)]
+    return [f"{one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in priced]
 
 
 def price_documents(suite: Suite) -> dict[str, dict[str, object]]:
@@ -130,7 +133,10 @@ def price_documents(suite: Suite) -> dict[str, dict[str, object]]:
 
 
 def _priced_by_file(suite: Suite) -> list[Deployment]:
-    from benchgate.pipeline.deployments import declared_deployment
-
     arms = dict.fromkeys((suite.baseline, *(suite.candidates or (suite.candidate,))))
-    return [deployment for name in arms if (deployment := declared_deployment(suite, name)).price_entry]
+    priced = [name for name in arms if suite.deployments[name].price_entry]
+    if not priced:
+        return []
+    from benchgate.pipeline.deployments import declared_deployment  # slow to import
+
+    return [declared_deployment(suite, name) for name in priced]

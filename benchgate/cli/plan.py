@@ -76,7 +76,6 @@ def plan(
 
 def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tuple[SuiteFile, Mapping[str, Preview]]:
     """Return the suite and the plan of each candidate. Raises SuiteError with every problem, missing files included."""
-    from benchgate.pipeline.preflight import preview_suite
     from benchgate.pipeline.suite_file import load_suite, missing_files
     from benchgate.suite.rules.suite import each_candidate
 
@@ -84,6 +83,8 @@ def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tup
         file = load_suite(path)
     except SuiteError as error:
         raise SuiteError([*error.problems, *missing_files(path)]) from error
+    from benchgate.pipeline.preflight import preview_suite  # slow to import, and not needed for a suite with errors
+
     with file.located_errors():
         return file, {
             one.candidate: preview_suite(

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchgate.errors import Problem, StoreError, SuiteError, TargetError, UsageError
-from benchgate.gate.calibration import disagreements, spreads
 from benchgate.gate.policy import CheckSpec, judged_by, specs_over
 from benchgate.load.client_delay import audit_refusal, never_stamped
-from benchgate.load.cluster import require_distributed
 from benchgate.load.inputs.material import read_inputs
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
-from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import environment_facts, known_client_at, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import require_askable
 from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
@@ -120,6 +117,8 @@ def require_ready(
     if cluster is not None:
         if suite.load is None:
             raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")
+        from benchgate.load.cluster import require_distributed  # slow to import
+
         require_distributed()
     if not allow_actions:
         _refuse_commands(suite)
@@ -303,6 +302,8 @@ def _judged_check(spec: CheckSpec, suite: Suite, is_continuous: dict[str, bool])
 
 def _newest_profile(store: Store, suite: Suite, runs: list[Run], measurement: str) -> NoiseProfile | None:
     """Return the newest profile of this measurement on any hardware that the baseline was seen on."""
+    from benchgate.pipeline.deployments import declared_deployment  # slow to import
+
     keys = {noise_key(declared_deployment(suite, suite.baseline), environment_facts(), measurement)}
     keys |= {noise_key(run.arms[Arm.BASELINE], run.environment, measurement) for run in runs}
     found = [profile for key in keys if (profile := store.noise_profile(key)) is not None]
@@ -311,6 +312,8 @@ def _newest_profile(store: Store, suite: Suite, runs: list[Run], measurement: st
 
 def _profile_of_run(store: Store, run: Run, suite: Suite) -> NoiseProfile:
     """Return a profile made of a run of two deployments: its pairs vary as those of the next run will."""
+    from benchgate.gate.calibration import disagreements, spreads  # slow to import
+
     evidence = store.evidence(run.id)
     return NoiseProfile(
         key=noise_key(run.arms[Arm.BASELINE], run.environment, run.measurement_sha256),

@@ -70,8 +70,8 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
         source = f"run {earlier.run_id}"
     elif _is_scheduled(suite, plan):
         source = "schedules"
-    amounts = [_amount(suite, plan, blocks, other_requests, earlier) for blocks in (least, most)]
-    return RunCostRange(amounts[0], amounts[1], source)
+    amounts = {blocks: _amount(suite, plan, blocks, other_requests, earlier) for blocks in (least, most)}
+    return RunCostRange(amounts[least], amounts[most], source)
 
 
 def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
@@ -226,6 +226,7 @@ def preview(
     repeats = suite.quality is not None and suite.quality.repeat_baseline
     eval_items = sum(len(task.rows) for task in plan.tasks) * (len(Arm) + repeats)
     shadow_requests = sum(2 if prompt.once else 3 for prompt in plan.shadow)
+    totals = estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier)
     return Preview(
         stages=tuple(
             StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
@@ -239,8 +240,8 @@ def preview(
         warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
         warmup_goes_on=bool(plan.warmup) and suite.load is not None and suite.load.warmup == "auto",
         ramp_requests=sum(stage.ramp_requests for stage in stages) * arms,
-        input_tokens=input_tokens(suite, stages) * arms,
-        output_tokens=output_tokens(stages) * arms,
+        input_tokens=totals.most.input_tokens,
+        output_tokens=totals.most.output_tokens,
         load_s=schedule_s(stages) * arms,
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
@@ -260,7 +261,7 @@ def preview(
         underpowered=short.told,
         checks=foretold.checks,
         promotion=foretold.promotion,
-        totals=estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier),
+        totals=totals,
     )
 
 
