@@ -97,7 +97,6 @@ def report(
 
     Example: benchgate report @latest -o report.html
     """
-    from benchgate.pipeline.judge import decide_stored, write_report, write_whole
     from benchgate.store.repository import Store
 
     require_link([form], report_url, None)
@@ -106,6 +105,8 @@ def report(
         run_id = opened.resolve(run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        from benchgate.pipeline.judge import decide_stored, write_report, write_whole  # slow to import
+
         decision = decide_stored(opened, run_id, reference, waivers=tolerated, keep=False)
     decision = decision.with_strict(strict=strict)
     if suite is not None:
@@ -180,7 +181,6 @@ def _judge(
     store: str,
     output: OutputOptions,
 ) -> None:
-    from benchgate.pipeline.judge import decide_stored
     from benchgate.store.repository import Store
 
     policy_file = find_suite(policy) if policy is not None else None
@@ -204,6 +204,8 @@ def _judge(
             }
             _end_with_numbers(opened, run_id, reference, output.format, given)
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
+        from benchgate.pipeline.judge import decide_stored  # slow to import, and not needed to refuse an argument
+
         decision = decide_stored(opened, run_id, reference, policy=suite, waivers=tolerated)
     raise typer.Exit(int(finish(decision, output)))
 

@@ -215,9 +215,11 @@ def with_output(command: Callable[..., None]) -> Callable[..., None]:
 
 def require_link(forms: Sequence[Output], report_url: str | None, report: Path | None) -> None:
     """Raise UsageError for a malformed `--report-url`, and for links to a report without an address."""
-    from benchgate.integrations.ci import report_link
+    if not forms and report_url is None:
+        return
+    from benchgate.integrations.ci import report_link  # slow to import
 
-    link = report_link(os.environ, report_url, report) if forms or report_url is not None else None
+    link = report_link(os.environ, report_url, report)
     if link is None and Output.GITLAB_ANNOTATIONS in forms:
         raise UsageError(
             f"{Output.GITLAB_ANNOTATIONS} are links to the report, and its address is unknown: add --report-url, or "

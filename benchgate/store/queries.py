@@ -15,7 +15,6 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, select
 
-from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch
 from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import Promotion, promotion_labels
 from benchgate.model.run import MetricRow, Run, TrendPoint
@@ -161,6 +160,8 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
 
 def _price_doubt(deployment: str) -> str | None:
     """Return why the token price does not belong to the deployment; None where it does."""
+    from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch  # slow to import
+
     why = price_mismatch(Deployment(**json.loads(deployment)))
     return None if why is None else f"{PRICE_MISMATCH}: it {why}"
 
