@@ -242,7 +242,7 @@ def main() -> None:
     """Run the command line. The only place that turns exceptions into exit codes; typer makes 130 of Ctrl-C."""
     gc.set_threshold(250_000)  # a command imports and builds 200,000 objects before there is any garbage
     if "OPENBLAS_NUM_THREADS" not in os.environ:
-        # Our matrices are small, and one thread per core would spin for 30 ms after each of numpy's and scipy's imports.
+        # Our matrices are small, and numpy and scipy would each start a thread per core, which spins for 30 ms.
         # `putenv` keeps it out of `os.environ`, which the commands of a suite inherit.
         os.putenv("OPENBLAS_NUM_THREADS", "1")
     unwind_on_termination()

@@ -49,10 +49,11 @@ def doctor(
     if client:
         _measure_client(store, output)
         return
+    path = None if suite is None else find_suite(suite)
     symptoms = list(_machine_symptoms(store, work_dir))
-    if suite is not None:
+    if path is not None:
         log = work_dir / "replicas.log" if allow_actions else None
-        symptoms += _suite_symptoms(suite, store, allow_code=allow_code, replica_log=log)
+        symptoms += _suite_symptoms(path, store, allow_code=allow_code, replica_log=log)
     if output is CareFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
     else:
@@ -83,15 +84,15 @@ def _machine_symptoms(store: str, work_dir: Path) -> Iterator[Symptom]:
     yield from examine_resources(folders)
 
 
-def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
+def _suite_symptoms(path: Path, store: str, *, allow_code: bool, replica_log: Path | None) -> Iterator[Symptom]:
     from benchgate.doctor.budget import examine_budget
     from benchgate.doctor.machine import State
     from benchgate.doctor.suite import examine_deployments, examine_scoring
     from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
-    file = load_suite(find_suite(reference))
-    suite, path = file.suite, file.path
+    file = load_suite(path)
+    suite = file.suite
     yield examine_budget(suite, path.parent, os.environ)
     found = list(examine_deployments(suite, path.parent, os.environ, replica_log=replica_log))
     yield from found

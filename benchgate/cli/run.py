@@ -128,11 +128,12 @@ def calibrate(
 
     Example: benchgate calibrate suite.yaml --times 20
     """
-    from benchgate.pipeline import calibrate
     from benchgate.pipeline.suite_file import load_suite
-    from benchgate.report.sections.noise import noise_lines
 
     file = load_suite(find_suite(suite), baseline)
+    from benchgate.pipeline import calibrate  # slow to import, and not needed to refuse a suite
+    from benchgate.report.sections.noise import noise_lines
+
     arguments = RunArguments(store, work_dir, cluster, allow_actions, allow_code)
     part = calibrate.Part(only.value) if only is not None else None
     with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
