@@ -243,6 +243,7 @@ def _serve(pipe: Pipe) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     escape_streams()
+    gc.set_threshold(50_000)  # decoding makes many objects and no cycles
     threading.Thread(target=_exit_with_parent, daemon=True).start()
 
     def start() -> int:
