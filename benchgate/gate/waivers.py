@@ -18,9 +18,7 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.gate.reasons import check_reason
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.verdict import RELEASE_CHARACTERS, CheckResult, Outcome, Waiver, Waivers, WaiverState, WaiverUse
-from benchgate.suite.messages import nearest
 from benchgate.suite.schema import Suite
-from benchgate.suite.waivers import held_to
 
 _WAIVABLE = (Outcome.BLOCK, Outcome.INCONCLUSIVE)
 
@@ -68,6 +66,8 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
 
 def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
     if not meant:
+        from benchgate.suite.messages import nearest  # slow to import
+
         near = nearest(waiver.check, [check.id for check in checks])
         return "no check has this id" + (f"; did you mean {near}?" if near else "")
     for check in meant:
@@ -84,6 +84,8 @@ def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Compariso
     Everything is measured again, because other requirements of a check may depend on its bound. Excluded blocks may not
     help here either.
     """
+    from benchgate.suite.waivers import held_to  # slow to import
+
     try:
         check = held_to(spec.check, waiver.ceiling)
     except ValueError as error:
