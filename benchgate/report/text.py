@@ -61,7 +61,7 @@ def _head(verdict: Verdict, run: Run, against: Run | None, *, alone: bool) -> It
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
-    scope = ", imported evals" if run.imported else f", {run.only_part} only" if run.only_part else ""
+    scope = ", imported evals" if run.imported else f", {run.scope}" if run.scope else ""
     compared = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
     yield f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     if verdict.next_step is not None:
