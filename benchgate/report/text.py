@@ -25,7 +25,7 @@ _REASON_CHARACTERS = 1000
 _DIFFERENCES = 8
 _STRICT = "--strict treats WARN like BLOCK: the candidate is not promoted"
 _HEADINGS = ("CHECK", "BASELINE", "CANDIDATE", "DIFFERENCE", "MARGIN", "USED", "N")
-_NUMBERS_ALONE = ("neither ", ", beyond the margin", " breaks the ", "outside the margin")
+_NUMBERS_ALONE = ("neither ", ", beyond the margin", "not shown to stay inside", " breaks the ", "outside the margin")
 _NAMED_CHECKS = 3  # beside a piece of advice
 _INDENT = "  "
 
