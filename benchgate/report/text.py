@@ -152,27 +152,21 @@ def _number(count: int, noun: str) -> str:
 
 def _table(rows: Sequence[CheckRow], screen: Screen) -> list[str]:
     """Return the heading and a line for each check, with as many columns as the screen has room for."""
-    failing = [row.outcome != Outcome.PASS for row in rows]
     whole = [_cells(row) for row in rows]
-    for keep, brief in (
-        (range(7), False),
-        ((0, 1, 2, 3, 4, 6), False),
-        ((0, 1, 2, 3, 4, 6), True),
-        ((0, 2, 3, 4, 6), True),
-    ):
-        columns = list(keep)
-        headings = [_HEADINGS[at] for at in columns]
-        cells = [[one[at] for at in columns] for one in whole]
-        if brief:
-            cells = [[*row[:-1], row[-1].partition(" ")[0]] for row in cells]
-        if 1 not in columns:
-            headings[1] = "BASE → CANDIDATE"
-            cells = [[row[0], _change(one[1], one[2]), *row[2:]] for row, one in zip(cells, whole, strict=True)]
-        if screen.columns is None or table_width(headings, cells) <= screen.columns:
-            break
+    layouts = (
+        (_HEADINGS, whole),
+        ((*_HEADINGS[:5], _HEADINGS[6]), [(*one[:5], one[6]) for one in whole]),
+        ((*_HEADINGS[:5], _HEADINGS[6]), [(*one[:5], one[6].partition(" ")[0]) for one in whole]),
+        (
+            (_HEADINGS[0], "BASE → CANDIDATE", *_HEADINGS[3:5], _HEADINGS[6]),
+            [(one[0], _change(one[1], one[2]), *one[3:5], one[6].partition(" ")[0]) for one in whole],
+        ),
+    )
+    fitting = [one for one in layouts if screen.columns is None or table_width(*one) <= screen.columns]
+    headings, cells = fitting[0] if fitting else layouts[-1]
     styled = [
-        [(cell, None if failed else Style.DIM) if at else (cell, _style(row)) for at, cell in enumerate(line)]
-        for line, row, failed in zip(cells, rows, failing, strict=True)
+        [(cell, _style(row) if at == 0 or row.outcome == Outcome.PASS else None) for at, cell in enumerate(line)]
+        for line, row in zip(cells, rows, strict=True)
     ]
     return list(table_lines(screen, headings, styled, right=range(1, len(headings)), shrink=(0,)))
 
