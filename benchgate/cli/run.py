@@ -33,6 +33,9 @@ def run(
     baseline: options.BaselineOption = None,
     candidate: options.CandidateOption = None,
     only: Annotated[Part | None, typer.Option(help="Measure and judge this part of the suite alone.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure less, in about three minutes; it never passes.")
+    ] = False,
     samples: Annotated[
         tuple[str, str] | None,
         typer.Option(
@@ -64,8 +67,20 @@ def run(
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(
-        store, work_dir, cluster, allow_actions, allow_code, label, baseline, candidate, only, waiver_file=waivers
+        store,
+        work_dir,
+        cluster,
+        allow_actions,
+        allow_code,
+        label,
+        baseline,
+        candidate,
+        only,
+        quick,
+        waiver_file=waivers,
     )
+    if quick and only is not None:
+        raise UsageError("--quick shortens the whole suite, and --only leaves parts of it out; choose one of them")
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
         code = _judge_samples(path, samples, arguments, output)
@@ -171,6 +186,7 @@ class RunArguments:
     baseline: str | None = None
     candidate: str | None = None
     only: Part | None = None
+    quick: bool = False
     waivers: Waivers | None = None
     waiver_file: Path | None = None
     before_measuring: Callable[[], None] = lambda: None
@@ -178,15 +194,19 @@ class RunArguments:
     def load(self, path: Path) -> SuiteFile:
         """Read the suite, and return it as these arguments change it."""
         from benchgate.pipeline.suite_file import load_suite
-        from benchgate.suite.rules.suite import only_part
+        from benchgate.suite.rules.suite import only_part, quick_look
 
         file, only = load_suite(path, self.baseline, self.candidate), self.only
+        if self.quick:
+            return file.changed(quick_look)
         return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
 
     def options(self) -> RunOptions:
         """Return the pipeline's options of one run."""
+        from benchgate.model.run import QUICK_LOOK
         from benchgate.pipeline.run import RunOptions
 
+        part = None if self.only is None else self.only.value
         return RunOptions(
             store=self.store,
             work_dir=self.work_dir.resolve(),
@@ -195,7 +215,7 @@ class RunArguments:
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
             waivers=self.waivers,
-            only=None if self.only is None else self.only.value,
+            only=QUICK_LOOK if self.quick else part,
             before_measuring=self.before_measuring,
         )
 
@@ -209,7 +229,7 @@ class RunArguments:
             ("--cluster", self.cluster),
             ("--waivers", None if self.waiver_file is None else str(self.waiver_file)),
         )
-        flags = (("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
+        flags = (("--quick", self.quick), ("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
         return run_command(path, store=self.store, options=values, flags=flags)
 
 
@@ -279,8 +299,10 @@ def _resume(
         )
     if arguments.label is not None:
         raise UsageError("a resumed run keeps its label, or none; leave --label out")
-    if arguments.only is not None:
-        raise UsageError("a run of one part cannot be resumed; run it again, or leave --only out")
+    if arguments.only is not None or arguments.quick:
+        raise UsageError(
+            "a run of one part, or a quick one, cannot be resumed; run it again, or leave --only and --quick out"
+        )
     waivers = waivers_for_run(arguments.waiver_file, file.suite)
     with output.cleared_on_failure() as clear:
         file = file.with_arms(arguments.baseline, arguments.candidate)
@@ -295,6 +317,7 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
         "--baseline": arguments.baseline,
         "--candidate": arguments.candidate,
         "--only": arguments.only,
+        "--quick": arguments.quick,
         "--cluster": arguments.cluster,
         "--allow-actions": arguments.allow_actions,
         "--allow-code": arguments.allow_code,

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchgate import __version__
 from benchgate.errors import Command, NothingKept, Remedy, RunInterrupted, StoreError, UsageError
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.run import LOAD_SALT, ONLY_PART, BudgetReading, Run, RunStatus
+from benchgate.model.run import LOAD_SALT, ONLY_PART, QUICK_LOOK, BudgetReading, Run, RunStatus
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import session_event
 from benchgate.pipeline.deployments import declared_deployment
@@ -47,7 +47,9 @@ class RunOptions:
     allow_code: bool = False  # evals may run functions, and programs that models write, if the suite lets them
     waivers: Waivers | None = None
     calibration: bool = False  # both arms are one deployment, and no candidate is judged
-    only: str | None = None  # the only part of the suite that is measured; such a run cannot be resumed or promoted
+    only: str | None = (
+        None  # part of the suite that is measured, or QUICK_LOOK; such a run cannot be resumed or promoted
+    )
     before_measuring: Callable[[], None] = lambda: None  # called once nothing is left that could be refused
 
 
@@ -55,7 +57,8 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
     plan = prepare(suite, suite_dir, options)
     with Store.open(options.store) as store:
-        require_power(store, suite, plan, progress.note)
+        if options.only != QUICK_LOOK:
+            require_power(store, suite, plan, progress.note)
         spent = read_spent(suite, suite_dir, os.environ, utc_now())
         measured = measure_run(store, suite, suite_dir, plan, options, progress, spent=spent)
         return decide_measured(store, measured, waivers=options.waivers)

@@ -131,7 +131,8 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
                         if probe.level == look.level:
                             finding = probe.finding
                             good = f"{finding.good:,} of {finding.scheduled:,} requests good"
-                            found = f"{finding.standing.value}, {good}"
+                            more = "" if finding.needs is None else f", {finding.needs:,} more needed"
+                            found = f"{finding.standing.words} ({good}{more})"
                     note(f"{_shown(options, look.level)}: {found}")
         except LoadInterrupted:
             partial = True
