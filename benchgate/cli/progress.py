@@ -6,13 +6,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from benchgate.cli.saying import log, stderr_console
 from benchgate.escape import terminal_line
-
-if TYPE_CHECKING:
-    from benchgate.pipeline.work import Progress
+from benchgate.pipeline.progress import Progress
 
 _LINE_EVERY_S = 5.0
 
@@ -28,7 +25,7 @@ def make_progress(title: str) -> Iterator[Progress]:
         yield bar
 
 
-class _Lines:
+class _Lines(Progress):
     """Plain lines for CI logs: every phase, and the state of a long one every few seconds."""
 
     def __init__(self, title: str) -> None:
@@ -45,18 +42,24 @@ class _Lines:
             self._last_s = now_s
             log(f"{self._title}: {self._phase} {self._done}/{self._steps}: {done}")
 
+    def status(self, line: str) -> None:
+        if time.monotonic() - self._last_s >= _LINE_EVERY_S:
+            self._last_s = time.monotonic()
+            log(f"{self._title}: {line}")
+
     def note(self, line: str) -> None:
         log(f"{self._title}: {line}")
 
 
-class _Bar:
+class _Bar(Progress):
     """A rich progress bar, one line a phase."""
 
     def __init__(self, title: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich import progress as rich_progress
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
         self._title = terminal_line(title)
-        self.bars = Progress(
+        self.bars = rich_progress.Progress(
             TextColumn("{task.description}", markup=False),  # words of suites and servers are no markup
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
@@ -74,6 +77,9 @@ class _Bar:
 
     def step(self, done: str) -> None:
         self.bars.update(self._task, advance=1, done=terminal_line(done))
+
+    def status(self, line: str) -> None:
+        self.bars.update(self._task, done=terminal_line(line))
 
     def note(self, line: str) -> None:
         self.bars.update(self._task, done=terminal_line(line))

@@ -20,7 +20,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
 from benchgate.pipeline.environment import client_machine, utc_now
-from benchgate.pipeline.work import Progress
+from benchgate.pipeline.progress import Progress
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings

@@ -17,8 +17,8 @@ from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, measure_run, require_runnable
-from benchgate.pipeline.work import Progress
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check

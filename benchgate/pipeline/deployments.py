@@ -32,7 +32,7 @@ from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counte
 from benchgate.telemetry.sources import accelerator_facts, process_marker, sources_of
 from benchgate.units import show_duration
 
-_NOTE_EVERY_S = 5.0
+_NOTE_EVERY_S = 0.5
 _COUNT_AGAIN_S = 0.25
 
 _THIS_MACHINE = "this machine"
@@ -168,7 +168,7 @@ def deployed(work: Work, keep: Callable[[Arm, Deployment], None]) -> Iterator[De
     Raises TargetDown for a deployment that is not there, or that cannot compute log-probabilities that a task needs.
     """
     suite, arms = work.suite, measured_arms(work.suite)
-    replicas = Replicas(work.log_dir / "replicas.log", work.progress.note)
+    replicas = Replicas(work.log_dir / "replicas.log", work.progress.status)
     targets: dict[Arm, Target] = {}
     with ExitStack() as stack:
         work.progress.begin("deployments", len(arms))
@@ -208,6 +208,7 @@ def _bring_up(
     facts: dict[str, object] = {}
     try:
         if spec.url is None:
+            work.progress.status(f"the {arm} {name} is starting")
             target = stack.enter_context(_served(work, arm, f"{arm}-{name}", spec))
         else:
             target = target_of(arm, spec, os.environ, work.suite_dir)
@@ -217,7 +218,8 @@ def _bring_up(
                 endpoint=endpoint,
                 ready_s=limits.ready_s,
                 connect_s=limits.connect_s,
-                waiting=work.progress.note,
+                may_start=spec.url is None or spec.ready is not None or "ready_s" in limits.model_fields_set,
+                waiting=work.progress.status,
             )
             facts = facts or reported
         replicas.add(spec, target)

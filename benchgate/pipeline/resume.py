@@ -31,9 +31,10 @@ from benchgate.pipeline.environment import known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, decide_measured
 from benchgate.pipeline.measure import measure_deployed
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, end_unstorable, mark_partial, prepare, spool_path, stored_run
 from benchgate.pipeline.suite_file import with_prices
-from benchgate.pipeline.work import Progress, Work
+from benchgate.pipeline.work import Work
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.schedule import Plan
 from benchgate.store.database import Address

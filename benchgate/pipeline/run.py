@@ -24,8 +24,9 @@ from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, MeasuredRun, decide_measured
 from benchgate.pipeline.measure import measure
 from benchgate.pipeline.preflight import read_plan, require_power, require_ready
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.suite_file import require_priced
-from benchgate.pipeline.work import Progress, Work
+from benchgate.pipeline.work import Work
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.preview import client_problems
 from benchgate.plan.salt import run_salt

@@ -11,6 +11,7 @@ import pytest
 from benchgate.model.run import LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -43,7 +44,7 @@ gate:
 # Requests of the ramp count too, two or three of each slot in a block: 72 show less than 6.4 % at the first look.
 
 
-class Told:
+class Told(Progress):
     """What a run tells whoever watches it."""
 
     def __init__(self) -> None:
@@ -53,9 +54,6 @@ class Told:
     def begin(self, phase: str, steps: int) -> None:
         """A phase starts."""
         self.phases.append(phase)
-
-    def step(self, done: str) -> None:
-        """One step is done."""
 
     def note(self, line: str) -> None:
         """Something is said."""
