@@ -46,6 +46,7 @@ def run(
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
     waivers: options.WaiversOption = None,
+    wait: options.WaitOption = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     resumed: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="Run to resume.", show_default="the newest")
@@ -64,7 +65,17 @@ def run(
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(
-        store, work_dir, cluster, allow_actions, allow_code, label, baseline, candidate, only, waiver_file=waivers
+        store,
+        work_dir,
+        cluster,
+        allow_actions,
+        allow_code,
+        label,
+        baseline,
+        candidate,
+        only,
+        waiver_file=waivers,
+        wait=wait,
     )
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
@@ -91,6 +102,7 @@ def calibrate(
     cluster: options.ClusterOption = None,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
+    wait: options.WaitOption = False,
     label: options.LabelOption = None,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
@@ -105,7 +117,7 @@ def calibrate(
     from benchgate.report.sections.noise import noise_lines
 
     file = load_suite(find_suite(suite), baseline)
-    run_options = RunArguments(store, work_dir, cluster, allow_actions, allow_code, label).options()
+    run_options = RunArguments(store, work_dir, cluster, allow_actions, allow_code, label, wait=wait).options()
     with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
         found = measure_noise(file.suite, file.folder, run_options, progress, times=times, only=only)
     if found.profile is None:
@@ -172,6 +184,7 @@ class RunArguments:
     only: Part | None = None
     waivers: Waivers | None = None
     waiver_file: Path | None = None
+    wait: bool = False
     before_measuring: Callable[[], None] = lambda: None
 
     def load(self, path: Path) -> SuiteFile:
@@ -195,6 +208,7 @@ class RunArguments:
             allow_code=self.allow_code,
             waivers=self.waivers,
             only=None if self.only is None else self.only.value,
+            wait=self.wait,
             before_measuring=self.before_measuring,
         )
 
@@ -252,7 +266,9 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
     def measure(name: str) -> Decision:
         # An earlier candidate may have taken the night, and prices hold for one day.
         label = None if arguments.label is None else f"{arguments.label}-{name}"
-        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=label))
+        # Another run may have taken the baseline's server between two candidates.
+        wait = arguments.wait or name != candidates[0]
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=label, wait=wait))
 
     return conclude_each(candidates, measure, output)
 
@@ -297,6 +313,7 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
         "--cluster": arguments.cluster,
         "--allow-actions": arguments.allow_actions,
         "--allow-code": arguments.allow_code,
+        "--wait": arguments.wait,
         "--resume": resume,
     }
     for option, value in given.items():

@@ -17,6 +17,7 @@ from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, Us
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.work import Work
 from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
@@ -28,6 +29,7 @@ from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target, dialect_of, target_of
 from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
+from benchgate.targets.server_lock import locked_servers
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
 from benchgate.telemetry.sources import accelerator_facts, process_marker, sources_of
 from benchgate.units import show_duration
@@ -159,6 +161,23 @@ class Deployed:
     facts: Mapping[Arm, Mapping[str, object]]
     processes: Mapping[Arm, str | None]
     replicas: Replicas
+
+
+@contextmanager
+def exclusive_servers(
+    suite: Suite, suite_dir: Path, progress: Progress, *, wait: bool
+) -> Iterator[Callable[[str], None]]:
+    """Keep other runs from measuring the suite's servers during the block. Yields a function that names this run.
+
+    Servers that another run measures are waited for with `wait`, and otherwise raise UsageError.
+    """
+    targets = [
+        target_of(arm, spec, os.environ, suite_dir)
+        for arm in measured_arms(suite)
+        if (spec := suite.deployments[suite.arm_names[arm]]).url is not None
+    ]
+    with locked_servers(targets, progress.status if wait else None) as name_holder:
+        yield name_holder
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from benchgate.model.deployment import Arm, Deployment, sha256_of
 from benchgate.model.run import LOAD_SALT, ONLY_PART, BudgetReading, Run, RunStatus
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import session_event
-from benchgate.pipeline.deployments import declared_deployment
+from benchgate.pipeline.deployments import declared_deployment, exclusive_servers
 from benchgate.pipeline.environment import environment_facts, fresh_run_id, known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, MeasuredRun, decide_measured
@@ -49,6 +49,7 @@ class RunOptions:
     waivers: Waivers | None = None
     calibration: bool = False  # both arms are one deployment, and no candidate is judged
     only: str | None = None  # the only part of the suite that is measured; such a run cannot be resumed or promoted
+    wait: bool = False  # until other runs of the same servers have ended; otherwise they are refused
     before_measuring: Callable[[], None] = lambda: None  # called once nothing is left that could be refused
 
 
@@ -86,7 +87,7 @@ def measure_run(
 ) -> MeasuredRun:
     """Measure the plan as a new run of the store, complete or interrupted. `spent` is its error budget's reading.
 
-    Raises UsageError if this machine cannot send the load.
+    Raises UsageError if this machine cannot send the load, or another run measures one of the servers.
     """
     workers = 1
     if options.cluster is None:
@@ -94,36 +95,38 @@ def measure_run(
         if problems := client_problems(suite, plan, client, cpus):
             raise UsageError("\n".join(problems))
         workers = chosen_workers(suite, plan, client, cpus)
-    arms = {arm: declared_deployment(suite, name) for arm, name in suite.arm_names.items()}
-    run = describe_run(suite, options, arms, plan_sha256=plan.sha256, measurement=measurement_sha256(suite, plan))
-    spool = spool_path(options.work_dir, run.id)
-    session = session_event(suite, os.environ, run.id, spool)
-    options.before_measuring()
-    store.mark_abandoned_runs()
-    work = Work(
-        suite=suite,
-        suite_dir=suite_dir,
-        plan=plan,
-        log_dir=options.work_dir / run.id,
-        weights_dir=options.work_dir / "weights",
-        progress=progress,
-        waivers=options.waivers,
-        workers=workers,
-        cluster=options.cluster,
-        salt=run.load_salt,
-    )
-    resumable = not (options.calibration or options.only)
-    with recorded_run(store, run, plan.canonical, resumable=resumable, spool=spool, note=progress.note) as writer:
-        writer.begin_session(session)
-        if spent is not None:
-            writer.add(spent)
-        try:
-            complete = measure(work, writer)
-        except NothingKept as error:
-            end_unstorable(writer, error, resumable=resumable)
-        else:
-            writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
-    return stored_run(writer)
+    with exclusive_servers(suite, suite_dir, progress, wait=options.wait) as name_holder:
+        arms = {arm: declared_deployment(suite, name) for arm, name in suite.arm_names.items()}
+        run = describe_run(suite, options, arms, plan_sha256=plan.sha256, measurement=measurement_sha256(suite, plan))
+        name_holder(f"run {run.id}")
+        spool = spool_path(options.work_dir, run.id)
+        session = session_event(suite, os.environ, run.id, spool)
+        options.before_measuring()
+        store.mark_abandoned_runs()
+        work = Work(
+            suite=suite,
+            suite_dir=suite_dir,
+            plan=plan,
+            log_dir=options.work_dir / run.id,
+            weights_dir=options.work_dir / "weights",
+            progress=progress,
+            waivers=options.waivers,
+            workers=workers,
+            cluster=options.cluster,
+            salt=run.load_salt,
+        )
+        resumable = not (options.calibration or options.only)
+        with recorded_run(store, run, plan.canonical, resumable=resumable, spool=spool, note=progress.note) as writer:
+            writer.begin_session(session)
+            if spent is not None:
+                writer.add(spent)
+            try:
+                complete = measure(work, writer)
+            except NothingKept as error:
+                end_unstorable(writer, error, resumable=resumable)
+            else:
+                writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
+        return stored_run(writer)
 
 
 def describe_run(
