@@ -47,11 +47,10 @@ def locked_servers(
         for key, target in sorted({_key(target): target for target in targets}.items()):
             path = folder / f"{key}.lock"
             while (file := open_locked(path)) is None:
-                other = f"the {target.arm} at {show_address(target.url)} is being measured by {_holder(path)}"
+                other = f"the server at {show_address(target.url)} is being measured by {_holder(path)}"
                 if waiting is None:
-                    raise UsageError(
-                        f"{other}; two loads at once would spoil each other: wait for its end, or add --wait"
-                    )
+                    why = "two loads at once would spoil each other"
+                    raise UsageError(f"{other}; {why}: wait for its end, as `run --wait` does")
                 waiting(f"waiting: {other}")
                 time.sleep(_POLL_S)
             stack.callback(remove_locked, file, path)
@@ -62,7 +61,7 @@ def locked_servers(
 
 def _folder() -> Path:
     """Return the folder of the locks, made if it is missing: a temporary one for a user without a writable home."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     for folder in (Path(state) / "benchgate" / "servers", Path(tempfile.gettempdir()) / f"benchgate-{os.getuid()}"):
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -46,7 +46,7 @@ def holder() -> Iterator[subprocess.Popen[bytes]]:
 def test_server_that_another_run_measures_is_refused_with_its_id(url: str, holder: subprocess.Popen[bytes]) -> None:
     with pytest.raises(UsageError) as refused, locked_servers([target(url)]):
         pass
-    found = rf"the candidate at {url.rstrip('/')} is being measured by run 0197-first \(process {holder.pid} on .*\)"
+    found = rf"the server at {url.rstrip('/')} is being measured by run 0197-first \(process {holder.pid} on .*\)"
     assert re.match(found, str(refused.value))
 
 
@@ -103,7 +103,7 @@ def test_command_on_a_server_that_is_measured_is_refused_before_there_is_a_run(t
     (tmp_path / "suite.yaml").write_text(SUITE)
     refused = here(tmp_path, command, "suite.yaml")
     assert refused.returncode == 2, refused.stderr
-    assert "the baseline at http://127.0.0.1:8123 is being measured by run 0197-first" in refused.stderr
+    assert "the server at http://127.0.0.1:8123 is being measured by run 0197-first" in refused.stderr
     listed = here(tmp_path, "gate", "@latest")
     assert "0197" not in listed.stdout
 
