@@ -27,7 +27,7 @@ from pathlib import Path
 from benchgate.errors import BenchgateError
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.pipeline import resume
-from benchgate.pipeline.progress import Progress
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -69,7 +69,7 @@ class Witness(Progress):
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def begin(self, phase: str, steps: int) -> None:
+    def begin(self, phase: Phase) -> None:
         """A phase starts: the first one, when the run is in the store."""
         os.write(self._file, f"{_BEGUN}\n".encode())
 

@@ -91,6 +91,10 @@ ClusterOption = Annotated[
 WaitOption = Annotated[
     bool, typer.Option("--wait", help="Wait while another run measures the same servers.", show_default="refused")
 ]
+ServeMetricsOption = Annotated[
+    str | None,
+    typer.Option("--serve-metrics", metavar="PORT", help="Serve the progress to Prometheus at [HOST:]PORT."),
+]
 WaiversOption = Annotated[Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")]
 AsOfOption = Annotated[
     str | None,

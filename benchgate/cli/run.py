@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +21,10 @@ from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
     from benchgate.pipeline.judge import Decision
+    from benchgate.pipeline.progress import Progress
     from benchgate.pipeline.run import RunOptions
     from benchgate.pipeline.suite_file import SuiteFile
+    from benchgate.suite.schema import Suite
 
 DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
 
@@ -47,6 +50,7 @@ def run(
     allow_code: options.AllowCodeOption = False,
     waivers: options.WaiversOption = None,
     wait: options.WaitOption = False,
+    serve_metrics: options.ServeMetricsOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     resumed: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="Run to resume.", show_default="the newest")
@@ -76,6 +80,7 @@ def run(
         only,
         waiver_file=waivers,
         wait=wait,
+        serve_metrics=serve_metrics,
     )
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
@@ -185,6 +190,7 @@ class RunArguments:
     waivers: Waivers | None = None
     waiver_file: Path | None = None
     wait: bool = False
+    serve_metrics: str | None = None
     before_measuring: Callable[[], None] = lambda: None
 
     def load(self, path: Path) -> SuiteFile:
@@ -226,17 +232,30 @@ class RunArguments:
         return run_command(path, store=self.store, options=values, flags=flags)
 
 
+@contextmanager
+def _progress(suite: Suite, arguments: RunArguments) -> Iterator[Progress]:
+    """Show the progress of a run during the block, to Prometheus too if the arguments say so."""
+    with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        if arguments.serve_metrics is None:
+            yield progress
+            return
+        from benchgate.cli.progress_metrics import serve_metrics
+
+        with serve_metrics(progress, arguments.serve_metrics) as url:
+            progress.note(f"metrics for Prometheus at {url}")
+            yield progress
+
+
 def _measure(file: SuiteFile, arguments: RunArguments) -> Decision:
     from benchgate.pipeline.run import run_suite
 
     command, suite = arguments.command(file.path), file.suite
-    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        try:
+    try:
+        with file.located_errors(), _progress(suite, arguments) as progress:
             decision = run_suite(suite, file.folder, arguments.options(), progress)
-        except RunInterrupted as interrupted:
-            again = resume_command(command, interrupted.run_id)
-            progress.note(f"run {interrupted.run_id} was interrupted; resume it with `{again}`")
-            raise
+    except RunInterrupted as interrupted:  # told once nothing is renewed on the terminal any more
+        log("benchgate: the run was interrupted; resume it with:", f"  {resume_command(command, interrupted.run_id)}")
+        raise
     if (fault := decision.store_fault) is None:
         return decision
     return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
@@ -300,7 +319,7 @@ def _resume(
     with output.cleared_on_failure() as clear:
         file = file.with_arms(arguments.baseline, arguments.candidate)
         suite, run_options = file.suite, replace(arguments, waivers=waivers, before_measuring=clear).options()
-        with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        with file.located_errors(), _progress(suite, arguments) as progress:
             decision = resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
     return finish(decision, output)
 
@@ -314,6 +333,7 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
         "--allow-actions": arguments.allow_actions,
         "--allow-code": arguments.allow_code,
         "--wait": arguments.wait,
+        "--serve-metrics": arguments.serve_metrics,
         "--resume": resume,
     }
     for option, value in given.items():

@@ -17,7 +17,7 @@ from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, Us
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
-from benchgate.pipeline.progress import Progress
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.work import Work
 from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
@@ -190,7 +190,7 @@ def deployed(work: Work, keep: Callable[[Arm, Deployment], None]) -> Iterator[De
     replicas = Replicas(work.log_dir / "replicas.log", work.progress.status)
     targets: dict[Arm, Target] = {}
     with ExitStack() as stack:
-        work.progress.begin("deployments", len(arms))
+        work.progress.begin(Phase("deployments", len(arms)))
         for arm in arms:
             try:
                 targets[arm] = _bring_up(stack, work, arm, keep, replicas)
@@ -295,7 +295,7 @@ def measure_starts(work: Work, writer: RunWriter) -> None:
     """
     suite, limits, arms = work.suite, work.suite.limits, measured_arms(work.suite)
     first, times = work.completed.starts, suite.start.times if suite.start is not None else 0
-    work.progress.begin("starts", (times - first) * len(arms))
+    work.progress.begin(Phase("starts", (times - first) * len(arms)))
     for number in range(first, times):
         for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
             name = suite.arm_names[arm]
