@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from benchgate.cli.saying import log, stderr_console
 from benchgate.escape import terminal_line
 from benchgate.pipeline.progress import Phase, Progress
-from benchgate.units import show_duration, show_number, show_usd
+from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LINE_EVERY_S = 15.0
 _BAR_WIDTH = 20
+_LEAST_USD = 0.005
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -47,7 +48,8 @@ class RunProgress(Progress):
         self.done = 0  # steps of the phase
         self.arm: Arm | None = None
         self.place = ""
-        self.arms: dict[Arm, LiveFigures] = {}
+        self._stage = ""
+        self._figures: dict[tuple[str, Arm], LiveFigures] = {}  # the last ones by stage and arm
         self.answered: tuple[int, int] | None = None  # items done and in all
         self.last_status = self.last_look = ""
         self._errors: dict[Arm, int] = {}  # of executions that ended
@@ -60,7 +62,7 @@ class RunProgress(Progress):
         """Start a phase."""
         self.phase, self.done, self._step_s = phase, 0, []
         self.arm, self.place, self.answered, self.last_status = None, "", None, ""
-        self.arms = {}
+        self._stage, self._figures = "", {}
         self._phase_began_s = self._step_began_s = time.monotonic()
 
     def step(self, done: str) -> None:
@@ -83,21 +85,22 @@ class RunProgress(Progress):
         """Keep what the last interim analysis settled."""
         self.last_look = line
 
-    def stage(self, arm: Arm, place: str) -> None:
+    def stage(self, arm: Arm, stage: str, place: str) -> None:
         """Keep what is measured now."""
-        self.arm, self.place, self.last_status = arm, place, ""
-        if arm in self.arms:  # the latencies of its last execution stay until there are others
-            self.arms[arm] = replace(self.arms[arm], failed=0)
+        self.arm, self._stage, self.last_status = arm, stage, ""
+        self.place = f"{place}, stage {stage}" if place else f"stage {stage}"
+        if (last := self._figures.get((stage, arm))) is not None:  # its latencies stay until there are others
+            self._figures[stage, arm] = replace(last, failed=0)
 
     def figures(self, figures: LiveFigures) -> None:
         """Keep the figures of the arm that is measured now."""
         if self.arm is not None:
-            self.arms[self.arm] = figures
+            self._figures[self._stage, self.arm] = figures
 
     def executed(self, figures: LiveFigures, billed_usd: float) -> None:
         """Keep an execution's last figures; add its errors and its price."""
         if self.arm is not None:
-            self.arms[self.arm] = figures
+            self._figures[self._stage, self.arm] = figures
             self._errors[self.arm] = self._errors.get(self.arm, 0) + figures.failed
         self._billed_usd += billed_usd
         self.arm = None
@@ -113,8 +116,14 @@ class RunProgress(Progress):
 
     def errors(self, arm: Arm) -> int:
         """Return the failed requests of an arm so far."""
-        under_way = self.arms[arm].failed if arm is self.arm and arm in self.arms else 0
-        return self._errors.get(arm, 0) + under_way
+        last = self._figures.get((self._stage, arm))
+        return self._errors.get(arm, 0) + (last.failed if last is not None and arm is self.arm else 0)
+
+    @property
+    def arms(self) -> dict[Arm, LiveFigures]:
+        """Figures of the present stage by arm; of the arm that is not measured now, those of its last execution."""
+        found = {arm: one for (stage, arm), one in list(self._figures.items()) if stage == self._stage}
+        return dict(sorted(found.items()))
 
     @property
     def elapsed_s(self) -> float:
@@ -136,7 +145,7 @@ class RunProgress(Progress):
     def per_s(self) -> float | None:
         """Pace of a phase of many small steps; None for a load, whose arms have paces of their own."""
         done, passed_s = self.count[0], time.monotonic() - self._phase_began_s
-        return None if self.place or self.arms or not done or passed_s < 1 else done / passed_s
+        return None if self.place or not done or passed_s < 1 else done / passed_s
 
     @property
     def left_s(self) -> float | None:
@@ -161,8 +170,8 @@ class RunProgress(Progress):
         parts = [f"{_clock(self.elapsed_s)} elapsed"]
         if (left_s := self.left_s) is not None and self.count[0] < self.count[1]:
             parts.append(f"{'at most ' if self.phase.at_most else 'about '}{_clock(left_s)} left of {self.phase.name}")
-        if self._priced_at_s and self.usd:
-            parts.append(f"{show_usd(self.usd)} spent")
+        if self.usd >= _LEAST_USD:
+            parts.append(f"${self.usd:,.2f} spent")
         return ", ".join(parts)
 
 
@@ -245,16 +254,16 @@ def block(state: RunProgress) -> Text:
         Text(terminal_line(state.title), "bold"),
         Text.assemble(("━" * filled, "cyan"), ("─" * (_BAR_WIDTH - filled), "dim"), f" {terminal_line(_phase(state))}"),
     ]
-    if state.arms or state.place:
+    if state.place:
         headings = ("", "TTFT p50", "TPOT p50", "rate", "errors", "in flight")
         lines.append(Text(_row(headings), "dim"))
-        lines += [_arm_line(state, arm, one) for arm, one in sorted(state.arms.items())]
+        lines += [_arm_line(state, arm, one) for arm, one in state.arms.items()]
     if state.last_look:
         lines.append(Text(terminal_line(state.last_look)))
     if state.last_status:
         lines.append(Text(terminal_line(state.last_status), "yellow"))
     lines.append(Text(terminal_line(state.totals), "dim"))
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)
+    return Text("\n").join(lines)
 
 
 def _arm_line(state: RunProgress, arm: Arm, one: LiveFigures) -> Text:

@@ -43,7 +43,7 @@ class ProgressCollector(Collector):
             )
         }
         failed = CounterMetricFamily("benchgate_run_failed_requests", "Failed requests.", labels=["arm"])
-        for arm, one in list(state.arms.items()):
+        for arm, one in state.arms.items():
             values = (one.ttft_p50_s, one.tpot_p50_s, one.requests_per_s, float(one.in_flight))
             for gauge, value in zip(gauges.values(), values, strict=True):
                 if value is not None:

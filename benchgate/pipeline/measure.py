@@ -106,6 +106,7 @@ def _measure_quality(work: Work, writer: RunWriter, targets: dict[Arm, Target]) 
 
     work.progress.begin(Phase("quality", len(tasks) * (len(targets) + quality.repeat_baseline)))
     items = sum(len(task.rows) for task in tasks) * len(targets)
+    work.progress.items(0, items)
     answered: dict[tuple[Arm, str], int] = {}
 
     def count(arm: Arm, task: str, done: int) -> None:

@@ -154,7 +154,7 @@ class LoadMeasurement:
                 self._warm_up_stage(arm, stage, partial(warmup_round, self._load, self._plan, stage.name))
         for stage in again:
             for arm in self._targets:
-                self._learn(stage.name, arm, self._send(arm, f"stage {stage.name}", self._shard(arm, stage)))
+                self._learn(stage.name, arm, self._send(arm, stage.name, "", self._shard(arm, stage)))
                 self._progress.step(f"warm-up {stage.name} on {arm}")
         self._warm = True
 
@@ -163,7 +163,7 @@ class LoadMeasurement:
     ) -> None:
         def send(number: int, requests: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
             stage = first if number == 0 else later(number, requests)
-            return self._send(arm, f"stage {first.name}", self._shard(arm, stage, service_s))
+            return self._send(arm, first.name, "", self._shard(arm, stage, service_s))
 
         warmed = warm_up(classes_of(first), send, MOST_ROUNDS if self._load.warmup == "auto" else 1)
         self._service_s |= {(first.name, group, arm): mean_s for group, mean_s in warmed.service_s.items()}
@@ -185,9 +185,10 @@ class LoadMeasurement:
                     service_s[arm][group.name] = mean_s
         actions = next((one.actions or () for one in self._load.sweep if one.name == stage.name), ())
         for arm in block.order:
-            where = f"block {block.number + 1} of {self._load.blocks}, stage {stage.name}"
+            place = f"block {block.number + 1} of {self._load.blocks}"
+            where = f"{place}, stage {stage.name}"
             runner = ActionRunner(actions, self._targets[arm], stage.name, self._action_log)
-            result = self._execute(where, stage, arm, block.number, runner, service_s[arm])
+            result = self._execute(place, stage, arm, block.number, runner, service_s[arm])
             self._learn(stage.name, arm, result)
             self._progress.step(f"{where} on {arm}")
             for action in runner.results:
@@ -232,11 +233,12 @@ class LoadMeasurement:
             stage = look_stage(load, capacity, look, drawn_by, self._plan.material)
             runner = ActionRunner((), self._targets[arm], stage.name, Path())  # a search has no actions
             mean_s = self._service_s.get((CAPACITY_STAGE, "", arm))
-            where = f"{stage.name}, look {block + 1}"
-            result = self._execute(where, stage, arm, block, runner, {} if mean_s is None else {"": mean_s})
+            result = self._execute(
+                f"look {block + 1}", stage, arm, block, runner, {} if mean_s is None else {"": mean_s}
+            )
             self._learn(CAPACITY_STAGE, arm, result)
             searches[arm].take(look.level, result.requests, result.client, result.only.ramp)
-            self._progress.step(f"{where}, on {arm}")
+            self._progress.step(f"{stage.name}, look {block + 1}, on {arm}")
             if _looks_dead(result):
                 require_alive(self._suite, self._targets[arm], f"after {stage.name} of the capacity search")
             self._mark(stage, arm, block)
@@ -274,7 +276,7 @@ class LoadMeasurement:
         with self._samplers[arm].stage() as readings:
             try:
                 with runner:
-                    result = self._send(arm, place, self._shard(arm, stage, service_s), runner.begin)
+                    result = self._send(arm, stage.name, place, self._shard(arm, stage, service_s), runner.begin)
             except KeyboardInterrupt:
                 for observation in _observations(stage.name, arm, block, self._position, self._fleet.salvage()):
                     if observation.recorded:
@@ -288,9 +290,9 @@ class LoadMeasurement:
             self._writer.add(window)
         return result
 
-    def _send(self, arm: Arm, place: str, shard: Shard, begins: Begins | None = None) -> StageResult:
+    def _send(self, arm: Arm, stage: str, place: str, shard: Shard, begins: Begins | None = None) -> StageResult:
         """Send a stage's requests to one arm, and report the figures of it."""
-        self._progress.stage(arm, place)
+        self._progress.stage(arm, stage, place)
         began_s = time.monotonic()
         result = self._fleet.run(shard, begins)
         prices = self._suite.deployments[self._suite.arm_names[arm]].token_prices

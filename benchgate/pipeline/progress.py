@@ -46,8 +46,8 @@ class Progress:
     def look(self, line: str) -> None:
         """Take the number of checks that the last interim analysis settled."""
 
-    def stage(self, arm: Arm, place: str) -> None:
-        """Take the start of an execution of a stage."""
+    def stage(self, arm: Arm, stage: str, place: str) -> None:
+        """Take the start of an execution of a stage on an arm; `place` is its block or look, like `block 3 of 10`."""
 
     def figures(self, figures: LiveFigures) -> None:
         """Take the figures of the execution under way."""
