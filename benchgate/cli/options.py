@@ -93,7 +93,7 @@ WaitOption = Annotated[
 ]
 ServeMetricsOption = Annotated[
     str | None,
-    typer.Option("--serve-metrics", metavar="PORT", help="Serve the progress to Prometheus on this port, or on HOST:PORT."),
+    typer.Option("--serve-metrics", metavar="PORT", help="Serve the progress to Prometheus on PORT or HOST:PORT."),
 ]
 WaiversOption = Annotated[Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")]
 AsOfOption = Annotated[

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from benchgate.cli.saying import log, stderr_console
@@ -150,18 +151,19 @@ class RunProgress(Progress):
     @property
     def left_s(self) -> float | None:
         """Time left of the phase, from the time that its like steps took; None before the first has ended."""
-        now_s = time.monotonic()
-        if self.answered is not None:
-            done, total = self.answered
+        # Other threads read it while the run goes on: each value is taken once.
+        now_s, phase, answered, step_s = time.monotonic(), self.phase, self.answered, list(self._step_s)
+        if answered is not None:
+            done, total = answered
             return (now_s - self._phase_began_s) / done * (total - done) if done else None
-        if not self._step_s:
+        if not step_s:
             return None
-        mean_s = sum(self._step_s) / len(self._step_s)
         left_s = 0.0
-        for number in range(self.done, self.phase.steps):
-            alike = self._step_s[number % self.phase.cycle :: self.phase.cycle] if self.phase.cycle > 1 else []
-            step_s = sum(alike) / len(alike) if alike else mean_s
-            left_s += max(0.0, step_s - (now_s - self._step_began_s)) if number == self.done else step_s
+        for number in range(len(step_s), phase.steps):
+            alike = step_s[number % phase.cycle :: phase.cycle] if phase.cycle > 1 else []
+            expected_s = fmean(alike or step_s)
+            passed_s = now_s - self._step_began_s if number == len(step_s) else 0.0
+            left_s += max(0.0, expected_s - passed_s)
         return left_s
 
     @property

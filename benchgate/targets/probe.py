@@ -115,7 +115,7 @@ _ALIVE_S = 10.0
 _HOPELESS = frozenset({401, 403, 405, 422})  # waiting does not mend these
 _DOUBTFUL = frozenset({400, 404})  # for a wrong request or name, and briefly for a model that is still loading
 _SURE_AFTER_S = 3.0  # of one of those
-_UNREACHABLE_AFTER_S = 0.2
+_UNREACHABLE_AFTER_S = 0.7  # a server started a moment before the run has this long
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 _COMING = re.compile(
     r"\b(not (yet )?(ready|loaded|started|initiali[sz]ed)|(is|still|being|currently) loading|loading (the )?model"
