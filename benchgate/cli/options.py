@@ -94,6 +94,13 @@ ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", metavar="URL", help="dask scheduler whose workers send the load: tcp://scheduler:8786."),
 ]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait while another run measures the same servers.", show_default="refused")
+]
+ServeMetricsOption = Annotated[
+    str | None,
+    typer.Option("--serve-metrics", metavar="PORT", help="Serve the progress to Prometheus on PORT or HOST:PORT."),
+]
 WaiversOption = Annotated[Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")]
 AsOfOption = Annotated[
     str | None,

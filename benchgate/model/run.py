@@ -42,6 +42,7 @@ ALL_STORED = "all_stored"  # no spool has more of an interrupted run than the st
 AT_THE_START = "at the start"
 AT_THE_END = "at the end"
 REFUSES_REQUESTS = "refuses requests"  # the server answers, but not the request
+NO_LLM_SERVER = "is no LLM server"  # something else answers at the address
 NOT_ALL_READY = "replicas were ready"  # part of a reason: fewer replicas than declared
 NOT_COUNTABLE = "its replicas cannot be counted"  # part of a reason
 ONE_SERVER = "both arms are served by the same endpoint and model"

@@ -14,6 +14,7 @@ from benchgate.load.standalone.run import (
     NO_SERVER,
     SATURATION_REMEDY,
     LoadInterrupted,
+    exclusive_server,
     fleet_of,
     send_load,
     target_of,
@@ -107,7 +108,7 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
     down, partial, warmup, service_s = None, False, None, None
-    with fleet_of(options.base) as fleet:
+    with exclusive_server(target), fleet_of(options.base) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
