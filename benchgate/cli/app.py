@@ -49,6 +49,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "verdict-server": ("release:verdict_server", "Serve verdicts to Flagger and Argo Rollouts"),
     },
     "History and cost": {
+        "runs": ("runs:runs", "List stored runs, newest first"),
+        "show": ("runs:show", "Describe a stored run"),
         "trend": ("history:trend", "Plot a metric over past runs"),
         "frontier": ("history:frontier", "Compare candidates by quality and cost"),
         "capacity": ("capacity:capacity", "Size a fleet for a demand"),

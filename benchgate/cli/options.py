@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
     from benchgate.model.verdict import Waivers
+    from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
     from benchgate.suite.waivers import WaiverFile
 
@@ -56,7 +58,11 @@ class Part(StrEnum):
 SuiteArgument = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or name of a shipped suite.")]
 RunArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Stored run: id, unique prefix, label, @latest, @previous or @promoted."),
+    typer.Argument(
+        metavar="RUN",
+        help="Stored run: id, unique prefix, label, @latest, @previous or @promoted.",
+        autocompletion=complete_runs,
+    ),
 ]
 StoreOption = Annotated[
     str,
@@ -95,8 +101,22 @@ AsOfOption = Annotated[
 ]
 ExplainOption = Annotated[
     str | None,
-    typer.Option("--explain", metavar="CHECK", help="Show how this check was decided, step by step."),
+    typer.Option(
+        "--explain",
+        metavar="CHECK",
+        help="Show how this check was decided, step by step.",
+        autocompletion=complete_checks,
+    ),
 ]
+
+
+def find_run(store: Store, reference: str) -> str:
+    """Return the id of the run that a reference names; log which newer runs @latest and @previous skip."""
+    run_id = store.resolve(reference)
+    if reference in ("@latest", "@previous") and (skipped := store.skipped_runs(run_id)):
+        which = f"the newer run {skipped[0]} is" if len(skipped) == 1 else f"{len(skipped)} newer runs are"
+        log(f"benchgate: {reference} is run {run_id}: {which} not complete and skipped; see `benchgate runs`")
+    return run_id
 
 
 def shipped_suites_dir() -> Path:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import Format, ResultFormat, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
@@ -221,7 +222,12 @@ def _publish_without_verdict(
 
 
 def promote(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.", autocompletion=complete_runs
+        ),
+    ],
     by: Annotated[str | None, typer.Option(help="Who promotes.", show_default="user of the CI or this machine")] = None,
     ref: Annotated[str | None, typer.Option(help="Branch or tag to promote from.", show_default="the CI job's")] = None,
     commit: Annotated[str | None, typer.Option(help="Commit to promote at.", show_default="the CI job's")] = None,

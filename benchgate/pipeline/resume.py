@@ -301,7 +301,7 @@ def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions
     """
     if ref is not None:
         try:
-            return store.run(store.resolve(ref))
+            return store.run(store.resolve(ref, partial=True))
         except UsageError as error:
             raise _with_spools(error, options, ref, store) from error
     runs = [run for run in store.resumable_runs(suite.suite) if not run.calibrates and _has_arms(run, suite)]
