@@ -12,8 +12,8 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
-from benchgate.cli.options import refuse_unwritable
-from benchgate.cli.saying import log, say_json_text
+from benchgate.cli.options import ResultFormat, refuse_unwritable
+from benchgate.cli.saying import log, say_escaped, say_json_text, stdout_screen
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.escape import json_text
 from benchgate.model.verdict import Outcome
@@ -73,6 +73,7 @@ def load(
     budget: Annotated[int | None, typer.Option(help="Most requests of a whole --search.")] = None,
     least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
     store: options.StoreOption = options.STORE,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Load-test one server
 
@@ -132,54 +133,72 @@ def load(
         from benchgate.load.standalone.run import run_load_test  # slow to import, and not needed to refuse an option
 
         result: Mapping[str, Any] = run_load_test(parsed, log_progress)
-        code = _exit_code(result)
     else:
         from benchgate.load.standalone.search import SearchOptions, run_search
 
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
         result = run_search(SearchOptions.parse(over=search, load=test, **values), log_progress)
-        code = search_exit_code(result)
-    _write(result, json_file)
-    raise typer.Exit(int(code))
+    _write(result, json_file, output)
+    raise typer.Exit(int(exit_code(result)))
 
 
-def _write(result: Mapping[str, Any], json_file: Path | None) -> None:
-    """Print a result, and write it to a file if one is named; a failed write does not keep it from being printed."""
-    text = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
+def _write(result: Mapping[str, Any], json_file: Path | None, output: ResultFormat) -> None:
+    """Print a result, and write it to a file if one is named; a failed write does not keep it from being printed.
+
+    Beside JSON, the findings go to standard error.
+    """
+    is_search = "search" in result
+    document = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
     try:
         if json_file is not None:
-            json_file.write_text(text, encoding="utf-8")
+            json_file.write_text(document, encoding="utf-8")
     except OSError as error:
         raise PublishError(f"{json_file} could not be written: {error.strerror}") from error
     finally:
-        say_json_text(text)
+        if output is ResultFormat.JSON:
+            say_json_text(document)
+            for line in search_remarks(result) if is_search else load_remarks(result):
+                log_progress(line)
+        else:
+            from benchgate.report.load_result import render_load, render_search
+
+            say_escaped((render_search if is_search else render_load)(result, stdout_screen()))
 
 
-def _exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code of a load test and log the reasons. A saturated client makes it INVALID, --slo or not."""
-    from benchgate.load.standalone.run import SATURATION_REMEDY
-
+def exit_code(result: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code of a load test or a search. A saturated client makes a load test INVALID, --slo or not."""
     if result["partial"]:
-        log("benchgate: interrupted; the document holds what was measured by then")
         return interrupted_code()
-    code = ExitCode.OK
-    if result["client"]["saturated"]:
-        reasons = "; ".join(result["client"]["reasons"])
-        log(f"benchgate: the client was the bottleneck: {reasons}; {SATURATION_REMEDY}")
-        code = ExitCode.INVALID
     if "verdict" in result:
-        verdict = result["verdict"]
-        code = Outcome(verdict["outcome"]).exit_code()
-        if code is not ExitCode.OK and not result["client"]["saturated"]:
-            failures = result["failures"]
-            most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
-            log(f"benchgate: {verdict['outcome']}: {verdict['reason']}{most}")
-    elif not result["requests"]["ok"]:
-        failures = result["failures"]
-        first = failures[0]["detail"] if failures else "no request was sent"
-        log(f"benchgate: no request succeeded: {first}")
-        code = ExitCode.INVALID
-    return code
+        return Outcome(result["verdict"]["outcome"]).exit_code()
+    if "search" in result:
+        return ExitCode.OK if result["fault"] is None else ExitCode.INVALID
+    return ExitCode.INVALID if result["client"]["saturated"] or not result["requests"]["ok"] else ExitCode.OK
+
+
+def load_remarks(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reasons why a load test did not end with exit code 0."""
+    if result["partial"]:
+        yield "interrupted; the result holds what was measured by then"
+        return
+    client, failures, verdict = result["client"], result["failures"], result.get("verdict")
+    if client["saturated"]:
+        yield f"the client was the bottleneck: {'; '.join(client['reasons'])}; {client['remedy']}"
+    elif verdict is not None and verdict["exit_code"]:
+        most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
+        yield f"{verdict['outcome']}: {verdict['reason']}{most}"
+    if verdict is None and not result["requests"]["ok"]:
+        yield f"no request succeeded: {failures[0]['detail'] if failures else 'no request was sent'}"
+
+
+def search_remarks(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the findings of a search, and the reason of a verdict other than PASS."""
+    from benchgate.report.load_result import search_findings
+
+    yield from search_findings(result)
+    verdict = result.get("verdict")
+    if verdict is not None and verdict["exit_code"] and not result["partial"] and result["fault"] is None:
+        yield f"{verdict['outcome']}: {verdict['reason']}"
 
 
 def _client_profile(store: str) -> ClientProfile | None:
@@ -191,58 +210,6 @@ def _client_profile(store: str) -> ClientProfile | None:
     except BenchgateError as error:
         log(f"benchgate: the speed of the load generator here is unknown: {error}")
         return None
-
-
-def search_exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code of a search and log its findings: 0 if it ended, unless `--min` requires a capacity."""
-    if result["partial"]:
-        log_progress("interrupted; the document holds what was measured by then")
-        return interrupted_code()
-    if result["fault"] is not None:
-        log_progress(str(result["fault"]))
-        return ExitCode.INVALID
-    for line in _findings(result):
-        log_progress(line)
-    if "verdict" not in result:
-        return ExitCode.OK
-    verdict = result["verdict"]
-    code = Outcome(verdict["outcome"]).exit_code()
-    if code is not ExitCode.OK:
-        log_progress(f"{verdict['outcome']}: {verdict['reason']}")
-    return code
-
-
-def _findings(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the bracket, or why there is none, with a remedy."""
-    capacity, over, why = result["capacity"], result["search"]["over"], _ENDED.get(result["stop"], "")
-    lower, upper = (None if capacity[end] is None else _level(capacity[end], over) for end in ("lower", "upper"))
-    if lower is not None and upper is not None:
-        yield f"the capacity is between {lower} and {upper}{why}"
-    elif lower is not None:
-        yield f"the capacity is {lower} or more{why}"
-    elif upper is not None:
-        yield f"the capacity is below {upper}{why}"
-    else:
-        yield f"no level was shown to meet or to miss the target{why}"
-    if result["requests_needed"] is not None:
-        yield f"about {result['requests_needed']:,} requests at one level would show more (--probe)"
-    unclear = [probe for probe in result["probes"] if probe["standing"] in ("open", "unresolved")]
-    short = ", ".join(_level(probe["level"], over) for probe in unclear if probe["window_short"])
-    if short:
-        yield f"measured for less than 10 s, or 10 % of its looks: {short}; give it more requests (--probe)"
-
-
-_ENDED = {
-    "never_breached": ": the highest level met the target; search further (--to)",
-    "unmet_at_minimum": ": the lowest level missed the target; start lower (--from)",
-    "unresolved": "; the remaining levels stayed unresolved",
-    "probes_exhausted": "; the search tried its maximum number of levels",
-    "budget_exhausted": "; the --budget is spent",
-}
-
-
-def _level(level: float, over: str) -> str:
-    return f"{level:g}/s" if over == "rate" else f"{level:g} in flight"
 
 
 def log_progress(line: str) -> None:

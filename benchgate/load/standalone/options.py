@@ -29,7 +29,14 @@ from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.salt import LARGEST_SALT
-from benchgate.suite.deployment import check_proxy, read_header, reference_name, resolve_secret, version_problem
+from benchgate.suite.deployment import (
+    check_proxy,
+    read_header,
+    reference_name,
+    resolve_secret,
+    unix_parts,
+    version_problem,
+)
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.dialect import DIALECTS, PATHS
@@ -169,6 +176,13 @@ class LoadOptions:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
         if not 0 <= self.salt <= LARGEST_SALT:
             raise UsageError(f"--salt is {self.salt}; write a number from 0 to {LARGEST_SALT}")
+
+    @property
+    def request_url(self) -> str:
+        """The address that requests are sent to."""
+        unix = unix_parts(self.url)
+        separator = ":" if unix is not None and not unix[1] else ""
+        return f"{self.url}{separator}{PATHS[self.endpoint]}"
 
     @property
     def offered_rps(self) -> float | None:

@@ -6,7 +6,7 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -140,12 +140,18 @@ def describe(
     """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure."""
     columns, ramp = result.requests, result.only.ramp
     sent = (columns, ramp)  # failures count wherever they happen
-    details = Counter(detail for rows in sent for detail in rows.error_detail if detail is not None)
+    details = Counter(
+        (error, detail)
+        for rows in sent
+        for error, detail in zip(rows.error, rows.error_detail, strict=True)
+        if error is not None and detail is not None
+    )
     ok = request_metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
     document: dict[str, object] = {
         "url": options.url,
+        "request_url": options.request_url,
         "model": options.model,
         "engine": engine,
         "endpoint": options.endpoint,
@@ -177,7 +183,9 @@ def describe(
             "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
         # The commonest reasons in words, so that nobody has to run it again to learn why.
-        "failures": [{"count": count, "detail": detail} for detail, count in details.most_common(5)],
+        "failures": [
+            {"count": count, "class": error, "detail": detail} for (error, detail), count in details.most_common(5)
+        ],
         "output_tokens": output_tokens,
         "reasoning_ratio": request_metrics.reasoning_ratio(columns),
         "cached_ratio": request_metrics.cached_ratio(columns),
@@ -191,6 +199,7 @@ def describe(
             else None,
             "requests_per_s": request_metrics.requests_per_s(columns, result.window_s),
         },
+        "slo": None if options.slo is None else asdict(options.slo),
         "goodput_ratio": request_metrics.goodput_ratio(columns, options.slo or Slo()),
     }
     for measure in (
@@ -219,6 +228,7 @@ def describe(
         "closed_early": result.client.closed_early,
         "saturated": bool(reasons),
         "reasons": list(reasons),
+        "remedy": SATURATION_REMEDY if reasons else None,
     }
     if options.slo is not None:
         document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)

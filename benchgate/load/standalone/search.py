@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, Self, cast
 
 from benchgate import units
@@ -181,6 +181,7 @@ def _document(
     needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
     document: dict[str, object] = {
         "url": options.base.url,
+        "request_url": options.base.request_url,
         "model": options.base.model,
         "engine": engine,
         "endpoint": options.base.endpoint,
@@ -193,7 +194,7 @@ def _document(
             "probe_requests": settings.probe_requests,
             "budget_requests": settings.budget_requests,
             "alpha": settings.alpha,
-            "slo": {"ttft_s": options.slo.ttft_s, "tpot_s": options.slo.tpot_s, "e2e_s": options.slo.e2e_s},
+            "slo": asdict(options.slo),
             "input_tokens": options.base.input_tokens,
             "output_tokens": options.base.output_tokens,
             "arrival": options.base.arrival.process if settings.over == "rate" else None,
