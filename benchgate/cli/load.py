@@ -26,7 +26,9 @@ _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe
 
 
 def load(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Base address of an OpenAI-compatible server.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of an OpenAI-compatible server: host:8000 or https://host/v1.")
+    ],
     model: Annotated[str, typer.Option(help="Model name.")],
     engine: Annotated[str, typer.Option(help="Dialect of the server, or auto.")] = "auto",
     concurrency: Annotated[int | None, typer.Option(help="Requests in flight (closed loop).")] = None,
@@ -40,7 +42,10 @@ def load(
     duration: Annotated[str | None, typer.Option(help="Measured time, like 60s.")] = None,
     input_tokens: Annotated[int, typer.Option(help="Length of each prompt.")] = 100,
     output_tokens: Annotated[int, typer.Option(help="Length of each response.")] = 128,
-    endpoint: Annotated[str, typer.Option(help="chat, completions, responses or embeddings.")] = "chat",
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="chat, completions, responses or embeddings [default: the one that URL ends in, or chat]."),
+    ] = None,
     workers: Annotated[str, typer.Option(help="Load generator processes, or auto.")] = "auto",
     cluster: options.ClusterOption = None,
     slo: Annotated[str | None, typer.Option(help="SLO of a good request: ttft=500ms,tpot=80ms.")] = None,

@@ -124,7 +124,7 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["run", "demo", "--candidate", "q8"], "q8_0"),
         (["demo", "--candidate", "q8"], "q8_0, q2_k, padded"),
         (["load", "http://127.0.0.1:9", "--model", "m"], "exactly one of"),
-        (["load", "http://127.0.0.1:9/v1/", "--model", "m"], 'ends in /v1, which benchgate adds itself; write "http:'),
+        (["load", "gpu", "--model", "m"], '"gpu" is not the address of a server; write it like "http://gpu"'),
         (["load", "http://127.0.0.1:9", "--model", "m", "--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
         (["trend", "ttft_s", "--format", "yaml"], "yaml"),
         (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),

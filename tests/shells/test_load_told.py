@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,35 @@ def test_a_result_that_could_not_be_written_is_refused_before_a_request_is_sent(
         (tmp_path / "deep").chmod(0o500)
         with pytest.raises(UsageError, match="permission denied"):
             refuse_unwritable(tmp_path / "deep" / "out.json")
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint", "request_url"),
+    [
+        ("h:1", None, "http://h:1/v1/chat/completions"),
+        ("https://h/openai/v1", None, "https://h/openai/v1/chat/completions"),
+        ("http://h:1/v1/completions", None, "http://h:1/v1/completions"),
+        ("http://h:1/v1/embeddings/", "embeddings", "http://h:1/v1/embeddings"),
+        ("http://h:1", "responses", "http://h:1/v1/responses"),
+        ("unix:/run/h.sock", None, "unix:/run/h.sock:/v1/chat/completions"),
+        ("unix:/run/h.sock:/base/v1", None, "unix:/run/h.sock:/base/v1/chat/completions"),
+    ],
+)
+def test_the_endpoint_may_stand_in_the_address(url: str, endpoint: str | None, request_url: str) -> None:
+    options = LoadOptions.parse(url=url, model="m", concurrency=1, requests=1, endpoint=endpoint)
+    assert options.request_url == request_url
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("gpu", '"gpu" is not the address of a server; write it like "http://gpu"'),
+        ("http://h/v1/models", 'ends in /v1/models, which cannot be load-tested; write "http://h"'),
+        ("http://h/chat/completions", 'ends in /chat/completions, which cannot be load-tested; write "http://h"'),
+        ("http://h/v1/completions", "ends in /v1/completions, and --endpoint is chat; leave one of them out"),
+        ("ftp://h", "this is not the address of a server"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_answered_with_the_nearest(url: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        LoadOptions.parse(url=url, model="m", concurrency=1, requests=1, endpoint="chat")

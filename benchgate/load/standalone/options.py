@@ -31,11 +31,12 @@ from benchgate.plan.client_demand import StageDemand, default_workers, workers_t
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.deployment import (
     check_proxy,
+    nearest_address,
     read_header,
     reference_name,
     resolve_secret,
+    split_address,
     unix_parts,
-    version_problem,
 )
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
@@ -220,7 +221,7 @@ class LoadOptions:
         duration: str | None = None,
         input_tokens: int = 100,
         output_tokens: int = 128,
-        endpoint: str = "chat",
+        endpoint: str | None = None,
         workers: str = "auto",
         cluster: str | None = None,
         slo: str | None = None,
@@ -258,11 +259,11 @@ class LoadOptions:
                 raise UsageError(f'--workers: {workers!r} is not a number of processes; write "auto" or "2"')
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
-        server = _server_address(url)
+        base, server, chosen = _read_address(url, endpoint)
         if audit and (refusal := audit_refusal(server)) is not None:
             raise UsageError(f"--audit: {refusal}")
         options = cls(
-            url=url.rstrip("/"),
+            url=base,
             model=model,
             engine=_one_of("--engine", engine, ("auto", *DIALECTS)),
             concurrency=concurrency,
@@ -273,7 +274,7 @@ class LoadOptions:
             duration_s=duration_s,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
-            endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT)),
+            endpoint=chosen,
             workers=fixed_workers,
             cluster=cluster,
             slo=None if slo is None else _read("--slo", _slo, slo),
@@ -291,14 +292,27 @@ class LoadOptions:
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
 
 
-def _server_address(url: str) -> ServerAddress:
+_ENDPOINTS = {path: endpoint for endpoint, path in PATHS.items() if endpoint in _ONE_TEXT}
+
+
+def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint]:
+    """Return the base address of a server as text and parsed, and the endpoint: the one named, else by the path."""
+    if (near := nearest_address(url)) is not None:
+        raise UsageError(f'"{url}" is not the address of a server; write it like "{near}"')
+    base, path = split_address(url)
     try:
-        server = ServerAddress.of(url)
+        server = ServerAddress.of(base)
     except TargetError as exc:
         raise UsageError(str(exc)) from exc
-    if (problem := version_problem(url)) is not None:
-        raise UsageError(f"the address {problem}")
-    return server
+    by_path = _ENDPOINTS.get(path)
+    if path not in ("", "/v1") and by_path is None:
+        raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
+    if endpoint is None:
+        return base, server, by_path or "chat"
+    named = cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT))
+    if by_path not in (None, named):
+        raise UsageError(f"the address ends in {path}, and --endpoint is {named}; leave one of them out")
+    return base, server, named
 
 
 def _exactly_one(given: Mapping[str, object]) -> None:
