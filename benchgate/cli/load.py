@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +16,18 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import ResultFormat, refuse_unwritable
-from benchgate.cli.saying import log, say_escaped, say_json_text, stdout_screen
+from benchgate.cli.saying import log, say_escaped, say_json_text, stderr_console, stdout_screen
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
-from benchgate.escape import json_text
+from benchgate.escape import json_text, terminal_line
 from benchgate.model.verdict import Outcome
+from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
+    from benchgate.load.live import LiveFigures
+    from benchgate.load.standalone.options import LoadOptions
     from benchgate.model.client import ClientProfile
 
+_LOG_EVERY_S = 15.0
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
 _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
@@ -29,7 +36,9 @@ def load(
     url: Annotated[
         str, typer.Argument(metavar="URL", help="Address of an OpenAI-compatible server: host:8000 or https://host/v1.")
     ],
-    model: Annotated[str, typer.Option(help="Model name.")],
+    model: Annotated[
+        str | None, typer.Option(help="Model name [default: the one that the server lists].", show_default=False)
+    ] = None,
     engine: Annotated[str, typer.Option(help="Dialect of the server, or auto.")] = "auto",
     concurrency: Annotated[int | None, typer.Option(help="Requests in flight (closed loop).")] = None,
     rate: Annotated[str | None, typer.Option(help="Requests per second (open loop), like 8/s.")] = None,
@@ -55,7 +64,12 @@ def load(
         int | None,
         typer.Option(help="Seed of the words of prompts; random by default, 0 for none.", show_default=False),
     ] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the API key.")] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment variable with the API key [default: OPENAI_API_KEY over https and to private addresses]."
+        ),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
     ] = None,
@@ -89,14 +103,10 @@ def load(
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.pipeline.environment import usable_cpus
-    from benchgate.suite.deployment import resolve_secret
 
     refuse_unwritable(json_file)
     if cluster is None and (warning := missing_warning()) is not None:
         log(f"warning: {warning}")
-    api_key = None
-    if api_key_env is not None:
-        api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ, "--api-key-env")
     test: dict[str, Any] = dict(
         url=url,
         model=model,
@@ -116,7 +126,7 @@ def load(
         slo=slo,
         seed=seed,
         salt=salt,
-        api_key=api_key,
+        api_key_env=api_key_env,
         headers=header or (),
         ca=ca,
         cert=cert,
@@ -137,14 +147,104 @@ def load(
         parsed = LoadOptions.parse(**test)
         from benchgate.load.standalone.run import run_load_test  # slow to import, and not needed to refuse an option
 
-        result: Mapping[str, Any] = run_load_test(parsed, log_progress)
+        _log_key(parsed, api_key_env)
+        with _live_display(parsed.duration_s, parsed.requests) as display:
+            result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
     else:
         from benchgate.load.standalone.search import SearchOptions, run_search
 
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
-        result = run_search(SearchOptions.parse(over=search, load=test, **values), log_progress)
+        chosen = SearchOptions.parse(over=search, load=test, **values)
+        _log_key(chosen.base, api_key_env)
+        with _live_display(None, None) as display:
+            result = run_search(chosen, display.note, display.watch)
     _write(result, json_file, output)
     raise typer.Exit(int(exit_code(result)))
+
+
+def _log_key(load: LoadOptions, named: str | None) -> None:
+    """Log the use of a key that nobody named, and that it was not sent where it could be read on the way."""
+    from benchgate.load.standalone.options import USUAL_KEY
+    from benchgate.targets.address import show_address
+
+    if named is not None or not os.environ.get(USUAL_KEY):
+        return
+    if load.api_key is not None:
+        log_progress(f"API key from {USUAL_KEY}")
+    elif "authorization" not in {*load.open_headers, *load.secret_headers}:
+        place = show_address(load.url)
+        log_progress(
+            f"{USUAL_KEY} is not sent to {place}, neither https nor private; send it by --api-key-env {USUAL_KEY}"
+        )
+
+
+@contextmanager
+def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
+    """Show a load under way: one updating line where stderr is a terminal, else a line every 15 s."""
+    if not sys.stderr.isatty():
+        yield _Display(duration_s, requests)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=stderr_console(), transient=True, redirect_stdout=False, redirect_stderr=False) as live:
+
+        def show(line: str) -> None:
+            live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"))
+
+        def keep(line: str) -> None:
+            live.console.print(Text(terminal_line(line)))
+
+        yield _Display(duration_s, requests, show, keep)
+
+
+class _Display:
+    """Figures of a load under way as lines. Without `show`, one is logged every 15 s."""
+
+    def __init__(
+        self,
+        duration_s: float | None,
+        requests: int | None,
+        show: Callable[[str], None] | None = None,
+        keep: Callable[[str], None] = log,
+    ) -> None:
+        self._duration_s, self._requests = duration_s, requests
+        self._show, self._keep = show, keep
+        self._logged_s = time.monotonic()
+
+    def note(self, line: str) -> None:
+        """Write a line that stays."""
+        self._keep(f"benchgate: {line}")
+
+    def watch(self, phase: str, figures: LiveFigures) -> None:
+        """Show the figures of a phase so far."""
+        line = f"{phase}: {', '.join(self._figures(phase, figures))}"
+        if self._show is not None:
+            self._show(line)
+        elif time.monotonic() - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = time.monotonic()
+            self.note(line)
+
+    def _figures(self, phase: str, figures: LiveFigures) -> Iterator[str]:
+        yield f"{figures.elapsed_s:.0f} s"
+        if phase == "load" and (left_s := self._left_s(figures)) is not None:
+            yield f"about {left_s:.0f} s left"
+        yield f"{figures.in_flight:,} in flight"
+        yield f"{figures.ended:,} answered"
+        if figures.requests_per_s is not None:
+            yield f"{show_number(figures.requests_per_s)}/s"
+        if figures.failed:
+            yield f"{figures.failed:,} failed"
+        for name, latency_s in (("TTFT", figures.ttft_p50_s), ("TPOT", figures.tpot_p50_s)):
+            if latency_s is not None:
+                yield f"{name} {show_duration(latency_s)}"
+
+    def _left_s(self, figures: LiveFigures) -> float | None:
+        if self._duration_s is not None:
+            return max(0.0, self._duration_s - figures.elapsed_s)
+        if self._requests is None or not figures.requests_per_s:
+            return None
+        return max(0.0, (self._requests - figures.ended) / figures.requests_per_s)
 
 
 def _write(result: Mapping[str, Any], json_file: Path | None, output: ResultFormat) -> None:

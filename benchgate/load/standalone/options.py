@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal, Self, TypeVar, cast
 
@@ -56,6 +57,35 @@ def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[
             raise UsageError(f'--header: "{name}" is given twice; give it once')
         (shown if reference_name(value) is None else hidden)[name] = resolve_secret(value, environment, "--header")
     return shown, hidden
+
+
+USUAL_KEY = "OPENAI_API_KEY"  # the variable that OpenAI's clients read
+
+
+def read_api_key(
+    server: ServerAddress, name: str | None, headers: Collection[str], proxy: str | None, environment: Mapping[str, str]
+) -> str | None:
+    """Return the API key in the variable `name`; without a name, the customary one if it may be sent to the server.
+
+    That one goes only where nobody on the way can read it, or to this network: over https, to a socket, to a loopback
+    or private address without a proxy. A header `authorization` replaces it.
+    """
+    if name is not None:
+        return resolve_secret(f"${{env:{name}}}", environment, "--api-key-env")
+    safe = server.scheme == "https" or server.socket is not None or (proxy is None and _is_private(server.host))
+    if not environment.get(USUAL_KEY) or "authorization" in headers or not safe:
+        return None
+    return resolve_secret(f"${{env:{USUAL_KEY}}}", environment)
+
+
+def _is_private(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback or (address.is_private and not address.is_link_local)
 
 
 def read_route(server: ServerAddress, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None) -> Route:
@@ -129,6 +159,7 @@ class LoadOptions:
     """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
 
     `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
+    `model` is empty until the server is asked for its only one.
     `parse` always says how many workers a load without a cluster has. `warmup` is the number of requests that are sent
     before and are in no figure; "auto" sends until TTFT no longer falls.
 
@@ -210,7 +241,7 @@ class LoadOptions:
         cls,
         *,
         url: str,
-        model: str,
+        model: str | None = None,
         engine: str = "auto",
         concurrency: int | None = None,
         rate: str | None = None,
@@ -227,7 +258,7 @@ class LoadOptions:
         slo: str | None = None,
         seed: int = 0,
         salt: int | None = None,
-        api_key: str | None = None,
+        api_key_env: str | None = None,
         headers: Sequence[str] = (),
         ca: str | None = None,
         cert: str | None = None,
@@ -264,7 +295,7 @@ class LoadOptions:
             raise UsageError(f"--audit: {refusal}")
         options = cls(
             url=base,
-            model=model,
+            model=model or "",
             engine=_one_of("--engine", engine, ("auto", *DIALECTS)),
             concurrency=concurrency,
             rate_rps=rate_rps,
@@ -280,7 +311,7 @@ class LoadOptions:
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
             salt=1 + secrets.randbelow(LARGEST_SALT) if salt is None else salt,
-            api_key=api_key,
+            api_key=read_api_key(server, api_key_env, {*open_headers, *secret_headers}, proxy, os.environ),
             open_headers=open_headers,
             secret_headers=secret_headers,
             route=read_route(server, ca=ca, cert=cert, key=key, proxy=proxy),

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchgate.errors import TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.live import Watch
+from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
 from benchgate.load.standalone.options import LoadOptions
@@ -34,6 +35,7 @@ from benchgate.stats import distributions
 from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import RAMP_SERVICE_TIMES
+from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.units import show_duration, show_percent
 
@@ -325,22 +327,27 @@ def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distribution
 _WARMUP_SEED = 2**40  # keeps the prompts of the warm-up apart from those of the load
 
 
+PhaseWatch = Callable[[str, LiveFigures], None]
+"""Takes the name of what is sent at the moment, and its figures so far."""
+
+
 def run_load_test(
-    options: LoadOptions, note: Callable[[str], None] = lambda line: None, watch: Watch | None = None
+    options: LoadOptions, note: Callable[[str], None] = lambda line: None, watch: PhaseWatch | None = None
 ) -> dict[str, object]:
     """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
     A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
     been answered by then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the
-    figures so far about twice a second.
+    figures so far about twice a second. Raises what `with_model` does.
     """
+    options = with_model(options)
     target, engine = target_of(options)
     warmup: int | None = None
-    partial = False
-    with fleet_of(options, watch) as fleet:
+    partial, phase = False, "warm-up"
+    with fleet_of(options, None if watch is None else lambda figures: watch(phase, figures)) as fleet:
         try:
             warmed = warm_up_server(fleet, options, target)
-            warmup = warmed.requests
+            warmup, phase = warmed.requests, "load"
             if warmed.note is not None:
                 note(f"warm-up: {warmed.note}")
             result = send_load(fleet, options, target, warmed.service_s.get(""))
@@ -368,24 +375,45 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
         raise LoadInterrupted(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
 
 
+def with_model(options: LoadOptions) -> LoadOptions:
+    """Return the options with a model: where they name none, the only one that the server lists.
+
+    Raises UsageError for a server that lists several or none, TargetError for one that does not answer.
+    """
+    if options.model:
+        return options
+    from benchgate.targets.discovery import list_models, only_model  # imports an HTTP client
+
+    target = _target(options, "openai")
+    where, remedy = f"the server at {show_address(options.url)}", "name the model with --model"
+    listing = list_models(target)
+    if listing.fault is not None:
+        raise TargetError(f"{where} did not list its models: {listing.fault.reason}; {remedy}")
+    return replace(options, model=only_model(target, listing.models, where, remedy))
+
+
 def target_of(options: LoadOptions) -> tuple[Target, str]:
     """Return the server and the name of its engine, which is detected where the options leave it open."""
-    target = Target(
+    if options.engine != "auto":
+        return _target(options, options.engine), options.engine
+    from benchgate.targets.probe import detect_engine  # imports an HTTP client
+
+    target = _target(options, "openai")
+    engine = detect_engine(target)
+    return replace(target, dialect=DIALECTS[engine]), engine
+
+
+def _target(options: LoadOptions, engine: str) -> Target:
+    return Target(
         Arm.CANDIDATE,
         options.url,
         options.model,
-        DIALECTS["openai" if options.engine == "auto" else options.engine],
+        DIALECTS[engine],
         options.api_key,
         open_headers=options.open_headers,
         secret_headers=options.secret_headers,
         route=options.route,
     )
-    engine = options.engine
-    if engine == "auto":
-        from benchgate.targets.probe import detect_engine  # imports an HTTP client
-
-        engine = detect_engine(target)
-    return replace(target, dialect=DIALECTS[engine]), engine
 
 
 class LoadInterrupted(KeyboardInterrupt):

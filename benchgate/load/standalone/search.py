@@ -14,10 +14,12 @@ from benchgate.load.standalone.run import (
     NO_SERVER,
     SATURATION_REMEDY,
     LoadInterrupted,
+    PhaseWatch,
     fleet_of,
     send_load,
     target_of,
     warm_up_server,
+    with_model,
 )
 from benchgate.load.warmup import mean_service_s
 from benchgate.model.request_metrics import Slo
@@ -96,18 +98,22 @@ class SearchOptions:
         return replace(load, concurrency=int(look.level))
 
 
-def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+def run_search(
+    options: SearchOptions, note: Callable[[str], None] = lambda line: None, watch: PhaseWatch | None = None
+) -> dict[str, object]:
     """Search, and describe what was found; plain JSON values, None for what cannot be said.
 
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
-    then, with `partial` true. `note` gets a line before each look, and one when a level is left.
+    then, with `partial` true. `note` gets a line before each look, and one when a level is left, `watch` the
+    figures of the look so far. Raises what `with_model` does.
     """
+    options = replace(options, base=with_model(options.base))
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
-    down, partial, warmup, service_s = None, False, None, None
-    with fleet_of(options.base) as fleet:
+    down, partial, warmup, service_s, phase = None, False, None, None, "warm-up"
+    with fleet_of(options.base, None if watch is None else lambda figures: watch(phase, figures)) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
@@ -115,7 +121,8 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
                 if warmed.note is not None:
                     note(f"warm-up: {warmed.note}")
             while down is None and (look := search.next) is not None:
-                note(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+                phase = f"{_shown(options, look.level)}, look {look.number + 1}"
+                note(f"{phase}: {look.requests:,} requests")
                 left_out = len(search.left_out)
                 result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
                 service_s = mean_service_s(result.requests) or service_s
