@@ -49,7 +49,16 @@ def load(
     speed: Annotated[float | None, typer.Option(help="Speed factor of --trace.")] = None,
     requests: Annotated[int | None, typer.Option(help="Number of requests.")] = None,
     duration: Annotated[str | None, typer.Option(help="Measured time, like 60s.")] = None,
-    input_tokens: Annotated[int, typer.Option(help="Length of each prompt.")] = 100,
+    think_time: Annotated[
+        str | None, typer.Option(help="Pause between an answer and the next request of --concurrency, like 2s.")
+    ] = None,
+    ramp_to: Annotated[
+        str | None, typer.Option(help="Change --rate linearly to this one within --duration, like 16/s.")
+    ] = None,
+    prompts: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Prompts to send: JSON Lines of ours, OpenAI's or ShareGPT's.")
+    ] = None,
+    input_tokens: Annotated[int | None, typer.Option(help="Length of each prompt [default: 100].")] = None,
     output_tokens: Annotated[int, typer.Option(help="Length of each response.")] = 128,
     endpoint: Annotated[
         str | None,
@@ -118,6 +127,9 @@ def load(
         speed=speed,
         requests=requests,
         duration=duration,
+        think_time=think_time,
+        ramp_to=ramp_to,
+        prompts=prompts,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         endpoint=endpoint,
@@ -226,11 +238,10 @@ class _Display:
             self.note(line)
 
     def _figures(self, phase: str, figures: LiveFigures) -> Iterator[str]:
-        yield f"{figures.elapsed_s:.0f} s"
-        if phase == "load" and (left_s := self._left_s(figures)) is not None:
-            yield f"about {left_s:.0f} s left"
+        left_s = self._left_s(figures) if phase == "load" else None
+        yield f"{figures.elapsed_s:.0f} s" + ("" if left_s is None else f" ({left_s:.0f} s left)")
         yield f"{figures.in_flight:,} in flight"
-        yield f"{figures.ended:,} answered"
+        yield f"{figures.ended:,} done"
         if figures.requests_per_s is not None:
             yield f"{show_number(figures.requests_per_s)}/s"
         if figures.failed:

@@ -78,15 +78,24 @@ def _labelled(screen: Screen, label: str, text: str, *styles: Style | None) -> I
 
 def _load(load: Document) -> str:
     if load["concurrency"] is not None:
-        level = f"{load['concurrency']:,} in flight (closed loop)"
+        think = f", {as_written(show_duration(load['think_s']))} of think time" if load["think_s"] else ""
+        level = f"{load['concurrency']:,} in flight (closed loop{think})"
     elif load["rate_rps"] is not None:
         cv = "" if load["arrival_cv"] is None else f":{load['arrival_cv']:g}"
-        level = f"{as_written(show_number(load['rate_rps']))} requests/s ({load['arrival']}{cv} arrivals)"
+        ramp_to = load["ramp_to_rps"]
+        to = "" if ramp_to is None else f" to {as_written(show_number(ramp_to))}"
+        level = f"{as_written(show_number(load['rate_rps']))}{to} requests/s ({load['arrival']}{cv} arrivals)"
     else:
         level = f"trace {load['trace']} at speed {load['speed']:g}"
     span = [] if load["requests"] is None else [f"{load['requests']:,} requests"]
     span += [] if load["duration_s"] is None else [as_written(show_duration(load["duration_s"]))]
-    return f"{level}, {', '.join(span)}; {load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
+    return f"{level}, {', '.join(span)}; {_content(load)}"
+
+
+def _content(load: Document) -> str:
+    if load["prompts"] is not None:
+        return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
+    return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
 
 
 def _latencies(document: Document, screen: Screen) -> Iterator[str]:
@@ -123,10 +132,10 @@ def _client(document: Document) -> str:
     client = document["client"]
     figures = [("saturated" if client["saturated"] else "kept up")]
     if client["cpu_us_per_token"] is not None:
-        figures.append(f"{show_number(client['cpu_us_per_token'])} µs CPU per token")
+        figures.append(f"{show_number(client['cpu_us_per_token'])} µs CPU/token")
     delays = {"send lag": document["send_lag_s"]["p99"], "read delay": client["read_delay_s"]["p99"]}
     shown = ", ".join(f"{title} {show_duration(value)}" for title, value in delays.items() if value is not None)
-    return ", ".join([*figures, *([f"p99 of {shown}"] if shown else [])])
+    return ", ".join([*figures, *([f"p99 {shown}"] if shown else [])])
 
 
 def _verdict(verdict: Document, screen: Screen) -> Iterator[str]:
@@ -150,10 +159,9 @@ def _search_lines(document: Document, screen: Screen) -> Iterator[str]:
         yield from screen.wrapped(line[0].upper() + line[1:], "", Style.BOLD if at == 0 else None)
     yield ""
     yield from _server(document, screen)
-    lengths = f"{search['input_tokens']:,} tokens in, {search['output_tokens']:,} out"
     arrival = "" if search["arrival"] is None else f", {search['arrival']} arrivals"
     span = f"{search['from']:g} to {show_level(search['to'], search['over'])}"
-    yield from _labelled(screen, "searched", f"{span}{arrival}; {lengths}")
+    yield from _labelled(screen, "searched", f"{span}{arrival}; {_content(search)}")
     target = as_written(show_percent(search["target_ratio"]))
     yield from _labelled(screen, "target", f"{target} of requests within {_slo(search['slo'])}")
     warmup = "" if not document["requests_warmup"] else f" and {document['requests_warmup']:,} of warm-up"

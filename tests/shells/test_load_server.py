@@ -123,15 +123,15 @@ FIGURES = LiveFigures(
 
 
 @pytest.mark.parametrize(
-    ("duration_s", "requests", "left"), [(60.0, None, "about 48 s left, "), (None, 640, "about 20 s left, ")]
+    ("duration_s", "requests", "left"), [(60.0, None, " (48 s left)"), (None, 640, " (20 s left)")]
 )
 def test_figures_of_a_load_under_way_are_one_line(duration_s: float | None, requests: int | None, left: str) -> None:
     shown: list[str] = []
     display = _Display(duration_s, requests, shown.append)
     display.watch("warm-up", FIGURES)
     display.watch("load", FIGURES)
-    rest = "16 in flight, 480 answered, 8.00/s, 3 failed, TTFT 153 ms"
-    assert shown == [f"warm-up: 12 s, {rest}", f"load: 12 s, {left}{rest}"]
+    rest = "16 in flight, 480 done, 8.00/s, 3 failed, TTFT 153 ms"
+    assert shown == [f"warm-up: 12 s, {rest}", f"load: 12 s{left}, {rest}"]
 
 
 def test_without_a_terminal_the_figures_are_a_line_every_15_s(

@@ -19,7 +19,9 @@ from benchgate.load.traces import load_trace
 from benchgate.model.arrivals import (
     POISSON,
     ArrivalProcess,
+    RateProfile,
     TracedRequest,
+    linear_ramp,
     mean_rps,
     parse_arrival,
     peak_rps,
@@ -29,6 +31,7 @@ from benchgate.model.client import ClientProfile
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
+from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.deployment import (
     check_proxy,
@@ -149,6 +152,25 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
     return Replay(path, speed, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """Recorded prompts to send instead of synthetic ones."""
+
+    path: str
+    rows: tuple[RecordedRequest, ...]
+
+
+def read_prompts(path: str, endpoint: Endpoint) -> PromptFile:
+    """Read a file of prompts. Raises SuiteError, or ValueError for rows that the endpoint cannot take."""
+    from benchgate.load.material import load_prompts_file  # imports an HTTP client
+
+    rows = load_prompts_file(Path(path), conversing=False)
+    unfit = [row.line for row in rows if len(row.messages) != 1 or row.fields]
+    if unfit and endpoint not in ("chat", "responses"):
+        raise ValueError(f"{path}:{unfit[0]} is a conversation, and {endpoint} take one text; use the endpoint chat")
+    return PromptFile(path, rows)
+
+
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which has several documents
@@ -178,6 +200,9 @@ class LoadOptions:
     duration_s: float | None = None
     input_tokens: int = 100
     output_tokens: int = 128
+    prompts: PromptFile | None = None
+    think_s: float = 0.0
+    ramp_to_rps: float | None = None
     endpoint: Endpoint = "chat"
     workers: int | None = 1
     cluster: str | None = None
@@ -219,12 +244,23 @@ class LoadOptions:
     @property
     def offered_rps(self) -> float | None:
         """The mean rate of an open loop; None for a closed one."""
+        if self.profile is not None:
+            return self.profile.mass / self.profile.duration_s
         return self.rate_rps if self.replay is None else self.replay.mean_rps
+
+    @property
+    def profile(self) -> RateProfile | None:
+        """The rate over time of an open loop whose rate changes; None for any other load."""
+        if self.ramp_to_rps is None or self.rate_rps is None or self.duration_s is None:
+            return None
+        return linear_ramp(self.rate_rps, self.ramp_to_rps, self.duration_s)
 
     @property
     def peak_rps(self) -> float | None:
         """The rate of an open loop where it is highest; None for a closed one."""
-        return self.rate_rps if self.replay is None else self.replay.peak_rps
+        if self.replay is not None:
+            return self.replay.peak_rps
+        return None if self.rate_rps is None else max(self.rate_rps, self.ramp_to_rps or 0.0)
 
     @property
     def demand(self) -> StageDemand:
@@ -250,8 +286,11 @@ class LoadOptions:
         speed: float | None = None,
         requests: int | None = None,
         duration: str | None = None,
-        input_tokens: int = 100,
+        input_tokens: int | None = None,
         output_tokens: int = 128,
+        prompts: str | None = None,
+        think_time: str | None = None,
+        ramp_to: str | None = None,
         endpoint: str | None = None,
         workers: str = "auto",
         cluster: str | None = None,
@@ -280,6 +319,13 @@ class LoadOptions:
             raise UsageError("--arrival means nothing without --rate; leave it out")
         if speed is not None and trace is None:
             raise UsageError("--speed means nothing without --trace; leave it out")
+        if think_time is not None and concurrency is None:
+            raise UsageError("--think-time is the pause of a closed loop; add --concurrency, or leave it out")
+        if ramp_to is not None and (rate is None or duration is None):
+            raise UsageError("--ramp-to needs the --rate it begins with and the --duration it takes")
+        if prompts is not None and (trace is not None or input_tokens is not None):
+            other = "--input-tokens" if trace is None else "--trace"
+            raise UsageError(f"--prompts and {other} both choose the lengths of prompts; leave one of them out")
         replay = None
         if trace is not None:
             faster = 1.0 if speed is None else speed
@@ -303,8 +349,11 @@ class LoadOptions:
             replay=replay,
             requests=requests,
             duration_s=duration_s,
-            input_tokens=input_tokens,
+            input_tokens=100 if input_tokens is None else input_tokens,
             output_tokens=output_tokens,
+            prompts=None if prompts is None else _read("--prompts", lambda path: read_prompts(path, chosen), prompts),
+            think_s=0.0 if think_time is None else _read("--think-time", units.parse_duration_s, think_time),
+            ramp_to_rps=None if ramp_to is None else _read("--ramp-to", read_rate_rps, ramp_to),
             endpoint=chosen,
             workers=fixed_workers,
             cluster=cluster,

@@ -7,6 +7,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,24 +18,31 @@ from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
-from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.options import LoadOptions, PromptFile
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
-from benchgate.model.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
+from benchgate.model.arrivals import (
+    TracedRequest,
+    arrival_offsets_ns,
+    arrival_offsets_within_ns,
+    profile_offsets_ns,
+    ramp_offsets_ns,
+)
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ErrorClass, FloatArray, RequestColumns
-from benchgate.model.request import GENERATING_ENDPOINTS, text_request
+from benchgate.model.records import ErrorClass, FloatArray, IntArray, RequestColumns
+from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
-from benchgate.plan.model import PlannedRequest
-from benchgate.plan.prompts import SyntheticTexts
-from benchgate.plan.salt import salted_vocabulary
+from benchgate.plan.model import NO_MATERIAL, PlannedRequest
+from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
+from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.stats import distributions
 from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import RAMP_SERVICE_TIMES
+from benchgate.suite.workload import Workload
 from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.units import show_duration, show_percent
@@ -73,20 +81,21 @@ class SyntheticRequests:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
             offsets = schedule_ns(options, options.rate_rps)
+        ask = None if options.prompts is None else _recorded(options, options.prompts)
         texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
+            seed = zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1
+            if ask is not None:
+                yield PlannedRequest(index, offset_ns, ask(index), seed)
+                continue
             tokens = row.input_tokens or options.input_tokens
             if row.hash_ids:
                 prompt = texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
             else:
                 prompt = keyed_text(texts.vocabulary, tokens, f"{options.seed}/{index}")
-            yield PlannedRequest(
-                index=index,
-                offset_ns=offset_ns,
-                ask=text_request(options.endpoint, prompt, row.output_tokens or options.output_tokens),
-                seed=zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1,
-            )
+            request = text_request(options.endpoint, prompt, row.output_tokens or options.output_tokens)
+            yield PlannedRequest(index, offset_ns, request, seed)
 
     def share(self, worker: int, workers: int) -> SyntheticRequests:
         """Return the share of one worker; of a whole only."""
@@ -94,22 +103,49 @@ class SyntheticRequests:
 
     def find(self) -> FindRequest:
         """Return a function that finds the request of a number: the same for all, as their answers are read alike."""
+        if self.options.prompts is not None:
+            ask = _recorded(replace(self.options, salt=0), self.options.prompts)
+            return lambda number: PlannedRequest(number, None, ask(number), 0)
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
         alike = text_request(self.options.endpoint, "", self.options.output_tokens)
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
+def _recorded(options: LoadOptions, prompts: PromptFile) -> Callable[[int], ModelRequest]:
+    """Return a function that gives the recorded request of a number: in each round all rows, in an order of its own.
+
+    Unless the salt is 0, each round marks its prompts otherwise, so that no server has them in its cache.
+    """
+    workload = Workload.model_validate({"prompts": prompts.path, "endpoint": options.endpoint})
+    builder, rows = RequestBuilder.of(workload, NO_MATERIAL), prompts.rows
+
+    @lru_cache(maxsize=4)
+    def round_of(number: int) -> tuple[IntArray, Salter | None]:
+        generator = np.random.default_rng([options.seed, options.salt, number])
+        order = generator.permutation(len(rows))
+        salt = int(generator.integers(1, LARGEST_SALT + 1))
+        return order, Salter(salt, VOCABULARIES["words"]) if options.salt else None
+
+    def ask(index: int) -> ModelRequest:
+        order, salter = round_of(index // len(rows))
+        row = rows[order[index % len(rows)]]
+        request = builder.recorded(row, row.messages, options.output_tokens)
+        return request if salter is None else salter.ask(request)
+
+    return ask
+
+
 def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None, int]:
     """Return the ramp of a load and the instant in ns at which its measured schedule begins.
 
-    `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace has no ramp, nor
-    has an open loop whose service time is not known.
+    `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace and a changing
+    rate have no ramp, nor has an open loop whose service time is not known.
     """
     if options.concurrency is not None:
         first = _AFTER_ALL if options.requests is None else options.requests
         return Ramp(SyntheticRequests(options, first=first), first), 0
-    if options.rate_rps is None or options.replay is not None or service_s is None:
+    if options.rate_rps is None or options.ramp_to_rps is not None or service_s is None:
         return None, 0
     planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
     at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
@@ -119,6 +155,8 @@ def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None,
 def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
     """Return the intended sends of an open loop: so many, or as many as fall within the duration."""
     arrival, seeds = options.arrival, [options.seed, 0]
+    if options.profile is not None:
+        return profile_offsets_ns(arrival, options.profile, np.random.default_rng(seeds))
     if options.duration_s is not None:
         return arrival_offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
     generator = np.random.default_rng(seeds)
@@ -167,9 +205,12 @@ def describe(
                 else None,
                 "trace": None if options.replay is None else options.replay.path,
                 "speed": None if options.replay is None else options.replay.speed,
+                "ramp_to_rps": options.ramp_to_rps,
+                "think_s": options.think_s if options.concurrency is not None else None,
                 "requests": options.requests,
                 "duration_s": options.duration_s,
-                "input_tokens": options.input_tokens,
+                "prompts": None if options.prompts is None else options.prompts.path,
+                "input_tokens": options.input_tokens if options.prompts is None else None,
                 "output_tokens": options.output_tokens,
                 "seed": options.seed,
                 "salt": options.salt,
@@ -310,7 +351,7 @@ def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
     """Return the reason why the server's token counts cannot be trusted. Rows of a trace have lengths of their own."""
     if options.endpoint not in GENERATING_ENDPOINTS:
         return None
-    return miscounted(columns, options.output_tokens if options.replay is None else None)
+    return miscounted(columns, options.output_tokens if options.replay is None and options.prompts is None else None)
 
 
 def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distributions.Limits, str]:
@@ -451,7 +492,7 @@ def send_load(
     stage = Shard.of(
         target,
         SyntheticRequests(options),
-        Level(options.concurrency, options.peak_rps, until_s),
+        Level(options.concurrency, options.peak_rps, until_s, think_s=options.think_s),
         Limits(),
         audit=options.audit,
         ramp=ramp,

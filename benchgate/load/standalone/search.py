@@ -29,7 +29,7 @@ from benchgate.suite.load import LEAST_REQUESTS
 from benchgate.suite.schema import ClientBounds
 from benchgate.suite.stages import MOST_REQUESTS
 
-_NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
+_NOT_BESIDE_SEARCH = ("concurrency", "rate", "ramp_to", "trace", "speed", "requests", "duration")
 _MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant
 _SEEDS_APART = 1009  # looks draw their own prompts and instants
 
@@ -63,7 +63,9 @@ class SearchOptions:
             raise UsageError(f'--search: {over!r} cannot be searched; write "rate" or "concurrency"')
         for name in _NOT_BESIDE_SEARCH:
             if load.get(name) is not None:
-                raise UsageError(f"--{name} means nothing beside --search, which chooses the levels; leave it out")
+                raise UsageError(
+                    f"--{name.replace('_', '-')} means nothing beside --search, which chooses the levels; leave it out"
+                )
         if over == "concurrency" and load.get("arrival") is not None:
             raise UsageError("--arrival means nothing in a closed loop; leave it out, or search over the rate")
         if lowest is None or highest is None:
@@ -202,7 +204,8 @@ def _document(
             "budget_requests": settings.budget_requests,
             "alpha": settings.alpha,
             "slo": asdict(options.slo),
-            "input_tokens": options.base.input_tokens,
+            "prompts": None if options.base.prompts is None else options.base.prompts.path,
+            "input_tokens": options.base.input_tokens if options.base.prompts is None else None,
             "output_tokens": options.base.output_tokens,
             "arrival": options.base.arrival.process if settings.over == "rate" else None,
             "seed": options.base.seed,
