@@ -100,6 +100,10 @@ def load(
     probe: Annotated[int | None, typer.Option(help="Most requests per level of --search [default: 1000].")] = None,
     budget: Annotated[int | None, typer.Option(help="Most requests of a whole --search.")] = None,
     least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep the result in the store, for trend and compare.")] = False,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name to find the saved result by; implies --save.")
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
@@ -114,6 +118,11 @@ def load(
     from benchgate.pipeline.environment import usable_cpus
 
     refuse_unwritable(json_file)
+    save = save or label is not None
+    if save and search is not None:
+        raise UsageError("--save keeps a load test, and --search is none; leave it out")
+    if save:
+        _require_store(store, label)
     if cluster is None and (warning := missing_warning()) is not None:
         log(f"warning: {warning}")
     test: dict[str, Any] = dict(
@@ -171,7 +180,24 @@ def load(
         with _live_display(None, None) as display:
             result = run_search(chosen, display.note, display.watch)
     _write(result, json_file, output)
+    if save and not result["partial"] and result["metrics"]:
+        from benchgate.pipeline.import_load import save_load
+
+        run_id = save_load(store, result, label)
+        log_progress(f"saved as run {run_id}; compare it with another: benchgate compare RUN {label or run_id[:13]}")
     raise typer.Exit(int(exit_code(result)))
+
+
+def _require_store(address: str, label: str | None) -> None:
+    """Raise before anything is measured what saving would raise after: for the store, and for the label."""
+    from benchgate.store.repository import Store
+    from benchgate.store.run_reference import require_spelling
+
+    if label is not None:
+        require_spelling(label)
+    with Store.open(address) as store:
+        if label is not None and any(run.label == label for run in store.runs()):
+            raise UsageError(f"--label {label}: a run of the store has this label; choose another")
 
 
 def _log_key(load: LoadOptions, named: str | None) -> None:

@@ -49,7 +49,7 @@ class StoredNumbers:
         """The reason why nothing is decided."""
         both = (self.reference, self.judged)
         if foreign := [side.run for side in both if side.run.measured_by is not None]:
-            files = " and ".join(f"run {run.id} is a file of {run.measured_by}" for run in foreign)
+            files = " and ".join(f"run {run.id} was measured by {run.measured_by}" for run in foreign)
             return f"{files}: it has no records, so no check can be evaluated and nothing is decided"
         bare = [side for side in both if side.removed_at is not None]
         gone = " and ".join(f"of run {side.run.id} on {str(side.removed_at)[:10]}" for side in bare)
@@ -63,7 +63,10 @@ class StoredNumbers:
             yield "the two runs did not measure the same workload"
         for side in (self.reference, self.judged):
             outcome = side.verdict["outcome"] if side.verdict is not None else "never given"
-            yield f"run {side.run.id}: its own verdict was {outcome}; {side.run.status}, begun {side.run.started_at}"
+            verdict = "" if side.run.measured_by is not None else f"its own verdict was {outcome}; "
+            yield f"run {side.run.id}: {verdict}{side.run.status}, begun {side.run.started_at}"
+        if any(pair.change_limits is not None for pair in self.pairs):
+            yield "intervals cover the variation inside each run, not from run to run: repeat both to know that"
 
 
 def numbers_document(numbers: StoredNumbers) -> dict[str, object]:
@@ -111,6 +114,8 @@ def _pair(pair: NumberPair) -> dict[str, object]:
         "baseline_beside": _number(pair.reference_baseline),
         "candidate_beside": _number(pair.judged_baseline),
         "change_ratio": pair.change_ratio,
+        "change_lower_ratio": None if pair.change_limits is None else pair.change_limits.lower,
+        "change_upper_ratio": None if pair.change_limits is None else pair.change_limits.upper,
         "change_beside_baselines_ratio": pair.change_beside_baselines_ratio,
     }
 
@@ -160,9 +165,14 @@ def numbers_markdown(numbers: StoredNumbers) -> str:
 
 def _cells(pair: NumberPair) -> tuple[str, ...]:
     name = " ".join(part for part in (pair.name, pair.statistic, pair.stage, pair.task) if part is not None)
-    changes = (pair.change_ratio, pair.change_beside_baselines_ratio)
-    shown = ("-" if ratio is None else show_percent(ratio, signed=True) for ratio in changes)
-    return name, with_limits(pair.reference), with_limits(pair.judged), *shown
+    change, beside = (
+        "-" if ratio is None else show_percent(ratio, signed=True)
+        for ratio in (pair.change_ratio, pair.change_beside_baselines_ratio)
+    )
+    if (limits := pair.change_limits) is not None:
+        ends = (show_percent(end, signed=True) for end in (limits.lower, limits.upper))
+        change += f" ({' to '.join(ends)})"
+    return name, with_limits(pair.reference), with_limits(pair.judged), change, beside
 
 
 def _check_cells(row: tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[str, ...]:

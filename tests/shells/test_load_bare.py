@@ -359,7 +359,7 @@ def test_engine_is_found_by_who_owns_the_model() -> None:
         ({"slo": "ttft=1s,ttft=2s"}, "--slo"),
         ({"workers": "many"}, "--workers"),
         ({"seed": -1}, "--seed"),
-        ({"url": "localhost:8000"}, "not the address of a server"),
+        ({"url": "localhost"}, "not the address of a server"),
     ],
 )
 def test_wrong_options_are_refused_with_what_to_write(wrong: dict[str, Any], said: str) -> None:

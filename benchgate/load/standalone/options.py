@@ -242,6 +242,15 @@ class LoadOptions:
         return f"{self.url}{separator}{PATHS[self.endpoint]}"
 
     @property
+    def stage(self) -> str:
+        """Name of this level of load in the history: `c8`, `r2.5`, `r2-16` for a changing rate, or `trace`."""
+        if self.concurrency is not None:
+            return f"c{self.concurrency}"
+        if self.rate_rps is None:
+            return "trace"
+        return f"r{self.rate_rps:g}" + ("" if self.ramp_to_rps is None else f"-{self.ramp_to_rps:g}")
+
+    @property
     def offered_rps(self) -> float | None:
         """The mean rate of an open loop; None for a closed one."""
         if self.profile is not None:

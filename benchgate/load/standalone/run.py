@@ -18,6 +18,7 @@ from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
+from benchgate.load.standalone.metrics import counts_of, load_metrics, stretches
 from benchgate.load.standalone.options import LoadOptions, PromptFile
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
@@ -166,8 +167,6 @@ def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
 _ALPHA = 0.05  # one-sided
-_MOST_BLOCKS = 10
-_LEAST_OF_BLOCK = 5  # requests
 NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
 SATURATION_REMEDY = (
     "lower the load, or give the load generator a machine, cores or workers of its own (`benchgate doctor`)"
@@ -273,6 +272,18 @@ def describe(
         "reasons": list(reasons),
         "remedy": SATURATION_REMEDY if reasons else None,
     }
+    document["stage"] = options.stage
+    document["metrics"] = [
+        {
+            "name": row.name,
+            "statistic": row.statistic,
+            "value": row.value,
+            "lower": row.lower,
+            "upper": row.upper,
+            "n": row.n,
+        }
+        for row in load_metrics(result, options.slo, options.stage)
+    ]
     if options.slo is not None:
         document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
     return document
@@ -300,11 +311,8 @@ def _verdict(
         from benchgate.stats.clusters import sample_size_to_decide
 
         good = request_metrics.meets_slo(result.requests, slo)
-        # Stretches of consecutive requests, in the order they were due, stand in for blocks. Requests near each other
-        # in time share the server's bad moments and are no independent trials. One stretch where they are too few.
-        in_order = good[np.argsort(result.requests.intended_ns, kind="stable")]
-        blocks = np.array_split(in_order, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
-        counts = [int(block.sum()) for block in blocks], [len(block) for block in blocks]
+        misses = counts_of(~good, stretches(result.requests))
+        counts = misses.kept, misses.totals
         limits, method = _limits(*counts)
         lower, upper = limits.lower, limits.upper
         if lower >= _TARGET_RATIO:
