@@ -67,6 +67,8 @@ def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRo
         )
     each = [select_rows(columns, _mask(part, len(columns))) for part in parts]
     measures = {f"{name}_s": measure for name, measure in request_metrics.LATENCIES.items()}
+    if not request_metrics.reasoning_ratio(columns):
+        del measures["ttfot_s"]  # which is TTFT
     for name, measure in (measures | {"ttft_sent_s": request_metrics.ttft_sent_s}).items():
         values = [measure(part) for part in each]
         n = int(sum(np.count_nonzero(~np.isnan(part)) for part in values))
