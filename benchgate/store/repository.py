@@ -244,7 +244,7 @@ class Store:
             run = found.as_run()
             if run.measured_by is not None:
                 raise UsageError(
-                    f"run {run_id} is a file of {run.measured_by}: it has numbers and no records, so nothing can be "
+                    f"run {run_id} was measured by {run.measured_by}: it has numbers and no records, so nothing can be "
                     "judged of it",
                     remedies=(Remedy("show its numbers", Command.TREND),),
                 )

@@ -160,7 +160,7 @@ def test_what_is_wrong_with_either_endpoint_is_told_with_what_to_do(
             ),
             (good.url, good.url, (), ("are one deployment",)),
             (leaky.url, good.url, ("--api-key-env", "LEAKED"), ("shows its key among the names",)),
-            (f"{good.url}/v1", good.url, (), ("--baseline: ends in /v1",)),
+            (f"{good.url}/v1/models", good.url, (), ("--baseline: ends in /v1/models",)),
             (good.url.replace("//", "//user:pw@"), good.url, (), ("--baseline: holds credentials",)),
             (good.url, locked.url, ("--api-key-env", "NO_SUCH_VARIABLE"), ("NO_SUCH_VARIABLE is not set",)),
             (good.url, good.url, ("--model", "a", "--model", "b", "--model", "c"), ("--model is given 3 times",)),
