@@ -230,7 +230,8 @@ def _text(path: Path) -> str:
     try:
         return read_text_file(path, _MAX_BYTES)
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
+        example = "write one, like `demand: {output_tokens_per_s: 5000}` (docs/guides/cost.md)"
+        raise ValueError(f"{path}: there is no such file; {example}") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
