@@ -7,6 +7,7 @@ everything heavy inside the command, so that `--help` answers at once.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Iterator, MutableMapping
@@ -242,6 +243,11 @@ def _root(version: bool = typer.Option(False, "--version", help="Print the versi
 
 def main() -> None:
     """Run the command line. The only place that turns exceptions into exit codes; typer makes 130 of Ctrl-C."""
+    gc.set_threshold(250_000)  # a command imports and builds 200,000 objects before there is any garbage
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        # Our matrices are small, and numpy and scipy would each start a thread per core, which spins for 30 ms.
+        # `putenv` keeps it out of `os.environ`, which the commands of a suite inherit.
+        os.putenv("OPENBLAS_NUM_THREADS", "1")
     unwind_on_termination()
     escape_streams()
     try:

@@ -294,7 +294,6 @@ def frontier(
     """
     from benchgate.pipeline.compare_runs import read_stored, select_runs
     from benchgate.pipeline.suite_file import read_suite
-    from benchgate.sizing.candidates import compare_candidates
     from benchgate.store.repository import Store
 
     require_place(output, out)
@@ -306,6 +305,8 @@ def frontier(
             replace(read_stored(opened, run, newer=picked.newer.get(run.id), verdict=anew[run.id]), policy=suite)
             for run in picked.runs
         ]
+    from benchgate.sizing.candidates import compare_candidates  # slow to import, and not needed to refuse an argument
+
     found = compare_candidates(stored, in_use=in_use, as_of=today())
     by = () if policy is None else (f"judged by the policy of {policy}, without waivers; not stored",)
     emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), output, out)

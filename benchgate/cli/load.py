@@ -82,8 +82,6 @@ def load(
     """
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
-    from benchgate.load.standalone.run import run_load_test
-    from benchgate.load.standalone.search import SearchOptions, run_search
     from benchgate.pipeline.environment import usable_cpus
     from benchgate.suite.deployment import resolve_secret
 
@@ -130,9 +128,14 @@ def load(
         if given:
             name = next(iter(given))
             raise UsageError(f"--{_SPELT.get(name, name)} needs --search; leave it out, or add --search")
-        result: Mapping[str, Any] = run_load_test(LoadOptions.parse(**test), log_progress)
+        parsed = LoadOptions.parse(**test)
+        from benchgate.load.standalone.run import run_load_test  # slow to import, and not needed to refuse an option
+
+        result: Mapping[str, Any] = run_load_test(parsed, log_progress)
         code = _exit_code(result)
     else:
+        from benchgate.load.standalone.search import SearchOptions, run_search
+
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
         result = run_search(SearchOptions.parse(over=search, load=test, **values), log_progress)
         code = search_exit_code(result)

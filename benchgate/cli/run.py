@@ -100,11 +100,12 @@ def calibrate(
 
     Example: benchgate calibrate suite.yaml --times 20
     """
-    from benchgate.pipeline.calibrate import calibrate as measure_noise
     from benchgate.pipeline.suite_file import load_suite
-    from benchgate.report.sections.noise import noise_lines
 
     file = load_suite(find_suite(suite), baseline)
+    from benchgate.pipeline.calibrate import calibrate as measure_noise  # slow to import, and a wrong suite needs none
+    from benchgate.report.sections.noise import noise_lines
+
     run_options = RunArguments(store, work_dir, cluster, allow_actions, allow_code, label).options()
     with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
         found = measure_noise(file.suite, file.folder, run_options, progress, times=times, only=only)

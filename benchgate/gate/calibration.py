@@ -48,34 +48,26 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
         if metric != "itl":  # it has many values a request, so its requests are not paired
             measures.append(Measure(metric, 0.5, MEAN))
     measures += [Measure(metric, 0.5) for metric in (*THROUGHPUT_METRICS, "output_length")]
-    found: list[NoiseSpread] = []
+    found: list[NoiseSpread | None] = []
     for place in traffic_classes(suite):
-        ratios = (_spread_of_log(evidence, place, measure) for measure in measures)
-        shares = (_spread_of_share(evidence, place, metric) for metric in SHARES)
-        found += [one for one in (*ratios, *shares) if one is not None]
-    return tuple(found)
-
-
-def _spread_of_log(evidence: Evidence, place: TrafficClass, measure: Measure) -> NoiseSpread | None:
-    try:
-        pairs = block_pairs(evidence, place.name, measure)
-    except CannotJudge:
-        return None
-    values = np.concatenate([pairs.baseline, pairs.candidate])
-    if not np.isfinite(values).all() or values.min() <= 0:
-        return None
-    return _spread(measure.metric, measure.statistic, place, np.log(pairs.baseline), np.log(pairs.candidate))
-
-
-def _spread_of_share(evidence: Evidence, place: TrafficClass, metric: str) -> NoiseSpread | None:
-    if metric == "goodput" and place.slo is None:
-        return None
-    tally = tally_of(metric, place.slo)
-    counted = [[tally(execution) for execution in pair] for pair in paired_load(evidence, place.name)]
-    if any(of == 0 for pair in counted for _, of in pair):
-        return None
-    first, second = (np.array([pair[side][0] / pair[side][1] for pair in counted]) for side in (0, 1))
-    return _spread(metric, None, place, first, second)
+        for measure in measures:
+            try:
+                pairs = block_pairs(evidence, place.name, measure)
+            except CannotJudge:
+                continue
+            values = np.concatenate([pairs.baseline, pairs.candidate])
+            if np.isfinite(values).all() and values.min() > 0:
+                logs = np.log(pairs.baseline), np.log(pairs.candidate)
+                found.append(_spread(measure.metric, measure.statistic, place, *logs))
+        for metric in SHARES:
+            if metric == "goodput" and place.slo is None:
+                continue
+            tally = tally_of(metric, place.slo)
+            counted = [[tally(execution) for execution in pair] for pair in paired_load(evidence, place.name)]
+            if all(of > 0 for pair in counted for _, of in pair):
+                first, second = (np.array([pair[side][0] / pair[side][1] for pair in counted]) for side in (0, 1))
+                found.append(_spread(metric, None, place, first, second))
+    return tuple(one for one in found if one is not None)
 
 
 def _spread(

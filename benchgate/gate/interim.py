@@ -100,7 +100,7 @@ def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None
     guards = run_guards(comparison, suite)
     checks = check_results(judged, suite, comparison, guards, untested=_untested(suite, judged))
     if waivers is not None:
-        checks = apply_waivers(waivers, judged, checks, suite, comparison).checks
+        checks = apply_waivers(waivers, judged, checks, suite, comparison)[0]
     return (*checks, *burn_checks(suite, comparison, guards))
 
 

@@ -34,11 +34,21 @@ from benchgate.gate.reasons import (
     noise_notes,
     verdict_reason,
 )
-from benchgate.gate.waivers import Waived, apply_waivers
+from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS
 from benchgate.model.run import Evidence, RunStatus
-from benchgate.model.verdict import BUDGET, HISTORY, CheckResult, GuardResult, Outcome, Verdict, Waivers, policy_sha256
+from benchgate.model.verdict import (
+    BUDGET,
+    HISTORY,
+    CheckResult,
+    GuardResult,
+    Outcome,
+    Verdict,
+    Waivers,
+    WaiverState,
+    policy_sha256,
+)
 from benchgate.stats.sequential import holm
 from benchgate.suite.schema import Gate, Suite
 
@@ -54,8 +64,10 @@ def judge(
     added = creep_checks(suite, judged, checks) if reference is None else ()
     attempts = attempt_notes(judged) if reference is None else ()
     notes = (*attempts, *noise_notes(comparison, suite), *session_notes(judged))
-    waived = Waived(checks, ()) if waivers is None else apply_waivers(waivers, specs, checks, suite, comparison)
-    checks = (*waived.checks, *added, *burn_checks(suite, comparison, guards))
+    states: tuple[WaiverState, ...] = ()
+    if waivers is not None:
+        checks, states = apply_waivers(waivers, specs, checks, suite, comparison)
+    checks = (*checks, *added, *burn_checks(suite, comparison, guards))
     checks = (*checks, *spent_checks(suite, judged.budget_spent, checks, roll_up(checks, guards)))
     outcome = roll_up(checks, guards)
     alone = reference is None and len(arms_of(judged)) == 1
@@ -72,7 +84,7 @@ def judge(
         differences=differences(comparison, suite),
         notes=notes,
         next_step=next_step(outcome, checks, guards),
-        waivers=waived.states,
+        waivers=states,
         as_of=waivers.as_of if waivers is not None else None,
     )
 

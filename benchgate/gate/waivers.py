@@ -8,7 +8,7 @@ answer for. A waived check is never PASS: it warns. Between two stored runs noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 
 from benchgate.gate.checks.evaluate import evaluate
@@ -18,25 +18,18 @@ from benchgate.gate.policy import CheckSpec
 from benchgate.gate.reasons import check_reason
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.verdict import RELEASE_CHARACTERS, CheckResult, Outcome, Waiver, Waivers, WaiverState, WaiverUse
-from benchgate.suite.messages import nearest
 from benchgate.suite.schema import Suite
-from benchgate.suite.waivers import held_to
 
 _WAIVABLE = (Outcome.BLOCK, Outcome.INCONCLUSIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class Waived:
-    """All checks, waived ones with their waiver, and what became of each waiver of this suite and candidate."""
-
-    checks: tuple[CheckResult, ...]
-    states: tuple[WaiverState, ...]
-
-
 def apply_waivers(
     waivers: Waivers, specs: Sequence[CheckSpec], checks: Sequence[CheckResult], suite: Suite, comparison: Comparison
-) -> Waived:
-    """Apply waivers to the checks, the results of `specs` in the same order."""
+) -> tuple[tuple[CheckResult, ...], tuple[WaiverState, ...]]:
+    """Apply waivers to the checks, the results of `specs` in the same order.
+
+    Return all checks, and what became of each waiver of this suite and candidate.
+    """
     results, states = list(checks), []
     candidate = comparison.judged.run.arms[Arm.CANDIDATE]
     for waiver in waivers.entries:
@@ -55,7 +48,7 @@ def apply_waivers(
             advice = f"{todo} {stops}; {waiver.owner} answers for it"
             results[position] = replace(check, waiver=waiver, reason=reason, advice=advice)
         states.append(_state(waiver, waivers.as_of, refusal))
-    return Waived(tuple(results), tuple(states))
+    return tuple(results), tuple(states)
 
 
 def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: Comparison) -> str | None:
@@ -73,6 +66,8 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
 
 def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
     if not meant:
+        from benchgate.suite.messages import nearest  # slow to import
+
         near = nearest(waiver.check, [check.id for check in checks])
         return "no check has this id" + (f"; did you mean {near}?" if near else "")
     for check in meant:
@@ -89,6 +84,8 @@ def _beyond(waiver: Waiver, spec: CheckSpec, suite: Suite, comparison: Compariso
     Everything is measured again, because other requirements of a check may depend on its bound. Excluded blocks may not
     help here either.
     """
+    from benchgate.suite.waivers import held_to  # slow to import
+
     try:
         check = held_to(spec.check, waiver.ceiling)
     except ValueError as error:

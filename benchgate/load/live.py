@@ -84,9 +84,8 @@ class StageMonitor:
                     continue
                 request = find(entry.number)
                 ask = _PLAIN if request is None else request.ask
-                record, _ = decode(
-                    entry.number, entry.intended_ns, entry.epoch_ns, entry.response, ask=ask, target=target
-                )
+                number, due_ns, epoch_ns, response, _ = entry
+                record, _ = decode(number, due_ns, epoch_ns, response, ask=ask, target=target)
                 if record.error is not None:
                     self._failed += 1
                 elif record.chunk_ns:

@@ -256,6 +256,7 @@ class TrafficClassRunner:
                 tasks.create_task(self._slot(begin_ns))
 
     async def _slot(self, free_ns: int) -> None:
+        """Send as one user of a closed loop: a request is due the moment the one before it is over."""
         first, pause_s = True, _PAUSE_S
         while (unit := self._next_unit(free_ns)) is not None:
             request, others, phase = unit

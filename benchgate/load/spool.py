@@ -151,7 +151,7 @@ class SpoolTail:
 
 
 def _read_at(fd: int, at: int, end: int) -> SpoolEntry | None:
-    """The response in the frame at this place; None when its bytes are not those that were written."""
+    """Return the response in the frame at this place; None when its bytes are not those that were written."""
     frame = os.pread(fd, end - at, at)
     payload = memoryview(frame)[_FRAME.size :]  # tens of kilobytes, which are copied only once
     return _unpacked(payload) if zlib.crc32(payload) == _FRAME.unpack_from(frame)[1] else None

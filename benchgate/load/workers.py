@@ -242,6 +242,7 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     escape_streams()
+    gc.set_threshold(50_000)  # decoding makes many objects and no cycles
 
     def exit_with_parent() -> None:  # a killed parent cannot end its workers, and nobody else would
         if (parent := multiprocessing.parent_process()) is not None:

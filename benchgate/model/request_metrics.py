@@ -240,7 +240,7 @@ def _latency(columns: RequestColumns, span_ns: IntArray) -> FloatArray:
 
 
 def _chunk_counts(columns: RequestColumns) -> IntArray:
-    return np.diff(columns.chunk_start)
+    return columns.chunk_start[1:] - columns.chunk_start[:-1]
 
 
 def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
@@ -248,8 +248,7 @@ def _edge(columns: RequestColumns, *, first: bool) -> IntArray:
     if len(columns.chunk_ns) == 0:
         return np.full(len(columns), ABSENT, dtype=np.int64)
     at = columns.chunk_start[:-1] if first else columns.chunk_start[1:] - 1
-    inside = np.clip(at, 0, len(columns.chunk_ns) - 1)
-    return np.where(_chunk_counts(columns) > 0, columns.chunk_ns[inside], ABSENT)
+    return np.where(_chunk_counts(columns) > 0, columns.chunk_ns.take(at, mode="clip"), ABSENT)
 
 
 MIN_VISIBLE_CHARACTERS = 24  # least visible characters for measuring redundancy; shorter texts do not compress

@@ -9,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import FloatArray
-from benchgate.plan.model import PlannedStage
-from benchgate.plan.schedule import Plan
 from benchgate.suite.load import CAPACITY_STAGE
-from benchgate.suite.schema import Suite
 from benchgate.units import show_number
+
+if TYPE_CHECKING:
+    from benchgate.plan.model import PlannedStage
+    from benchgate.plan.schedule import Plan
+    from benchgate.suite.schema import Suite
 
 _NS = 1e-9
 _COST_FALLS = 4.0  # tolerated fall of CPU cost per token with load; a third was seen from 50 to 1,000 streams

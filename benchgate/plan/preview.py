@@ -64,7 +64,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
     elif alone and not searches and plan.blocks and not closed:  # only open loops, whose time is known
         source = "schedules"
     arms, amounts = len(measured_arms(suite)), list[RunCost]()
-    for blocks in (least, most):
+    for blocks in dict.fromkeys((least, most)):
         stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
         seconds = None
         if earlier is not None:
@@ -80,7 +80,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
             usd=_usd(suite, seconds),
         )
         amounts.append(amount)
-    return RunCostRange(amounts[0], amounts[1], source)
+    return RunCostRange(amounts[0], amounts[-1], source)
 
 
 def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
@@ -203,6 +203,7 @@ def preview(
         judge_requests = trial + sum(2 if prompt.once else 4 for prompt in plan.shadow)
     if suite.shadow is not None and suite.shadow.similarity is not None and plan.shadow:
         similarity_requests = len(plan.shadow) + 1  # one for all answers to a prompt, one to test unlike texts
+    totals = estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier)
     return Preview(
         stages=tuple(
             StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
@@ -216,8 +217,8 @@ def preview(
         warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
         warmup_goes_on=bool(plan.warmup) and suite.load is not None and suite.load.warmup == "auto",
         ramp_requests=sum(stage.ramp_requests for stage in stages) * arms,
-        input_tokens=input_tokens(suite, stages) * arms,
-        output_tokens=output_tokens(stages) * arms,
+        input_tokens=totals.most.input_tokens,
+        output_tokens=totals.most.output_tokens,
         load_s=schedule_s(stages) * arms,
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
@@ -237,7 +238,7 @@ def preview(
         underpowered=short.warnings,
         checks=foretold.checks,
         promotion=foretold.promotion,
-        totals=estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier),
+        totals=totals,
     )
 
 

@@ -137,22 +137,6 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
         yield f"{line[0].upper()}{line[1:]}."
 
 
-def unlimited_lines(question: SizingInput) -> Iterator[str]:
-    """Warn when the rate has no lower limit."""
-    if question.replica.lower_per_s is None:
-        yield "Its lower bound is unknown: its blocks differ too much, or not at all."
-
-
-def unpaid_lines(seen: RunSeen) -> Iterator[str]:
-    """Warn when the price may not cover the accelerators that ran."""
-    if seen.unpaid is not None:
-        yield (
-            f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars may be wrong."
-            " State `accelerators` and their price in its suite and measure again, or set `replica.price` to the price"
-            " of all of them."
-        )
-
-
 def level_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
     choice, row = seen.choice, seen.choice.row
@@ -167,22 +151,22 @@ def level_lines(seen: RunSeen) -> Iterator[str]:
             "It is a closed loop: a caller waits for its response, so this is throughput and not an arrival rate."
             " Independent requests queue sooner: measure a stage with `rate`."
         )
-    yield from _brief_lines(seen.watched)
+    watched = seen.watched
+    if watched is not None and watched.is_brief:
+        window, request = show_duration(watched.window_s), show_duration(watched.stay_s)
+        yield (
+            f"Its blocks lasted {window} each, less than {MIN_RESIDENCE_TIMES} times the request time of {request}: too"
+            " short to show that no queue grows at this rate. Measure it longer before you buy a fleet."
+        )
     yield from _beyond_lines(seen)
     for left in choice.left_out:
         yield f"Not by {one_line(left.stage)}: {left.why}."
-    if seen.overridden:
-        yield f"Stated, not measured: {', '.join(_override(name, *both) for name, both in seen.overridden.items())}."
-
-
-def _brief_lines(watched: QueueTrend | None) -> Iterator[str]:
-    """Warn when the level was too short to see a queue grow."""
-    if watched is not None and watched.is_brief:
-        window, stay = show_duration(watched.window_s), show_duration(watched.stay_s)
-        yield (
-            f"Its blocks lasted {window} each, less than {MIN_RESIDENCE_TIMES} times the request time of {stay}: too"
-            " short to show that no queue grows at this rate. Measure it longer before you buy a fleet."
-        )
+    stated = []
+    for name, (given, measured) in seen.overridden.items():
+        key, show = _KEYS_OF[name]
+        stated.append(f"`{key}` {show(given)} (the run: {show(measured)})")
+    if stated:
+        yield f"Stated, not measured: {', '.join(stated)}."
 
 
 def _beyond_lines(seen: RunSeen) -> Iterator[str]:
@@ -211,11 +195,6 @@ _KEYS_OF: Mapping[str, tuple[str, Callable[[float], str]]] = MappingProxyType(
         "slots": ("slots", "{:,.0f}".format),
     }
 )
-
-
-def _override(name: str, given: float, measured: float) -> str:
-    key, show = _KEYS_OF[name]
-    return f"`{key}` {show(given)} (the run: {show(measured)})"
 
 
 def overhead_lines(seen: RunSeen, question: SizingInput) -> Iterator[str]:
@@ -337,13 +316,14 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, simulated: Simu
     lines = [] if seen is None else [*run_lines(seen)]
     lines += _replica(found, "Fully used" if _is_full(seen) else "Always at this load")
     if seen is not None:
-        lines += [
-            *unlimited_lines(question),
-            *unpaid_lines(seen),
-            *level_lines(seen),
-            *overhead_lines(seen, question),
-            *start_lines(seen, question),
-        ]
+        if question.replica.lower_per_s is None:
+            lines.append("Its lower bound is unknown: its blocks differ too much, or not at all.")
+        if seen.unpaid is not None:
+            lines.append(
+                f"{one_line(seen.unpaid[0].upper() + seen.unpaid[1:])}: the dollars may be wrong. State `accelerators`"
+                " and their price in its suite and measure again, or set `replica.price` to the price of all of them."
+            )
+        lines += [*level_lines(seen), *overhead_lines(seen, question), *start_lines(seen, question)]
     lines += ["", *aligned([_TITLES, *map(_cells, found.levels)], right_from=1), "", *_notes(found)]
     if seen is not None:
         lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]

@@ -19,7 +19,7 @@ SCHEMA = "benchgate.stored-numbers/1"
 OUTCOME = Outcome.INCONCLUSIVE
 """Outcome of two runs without records: it never lets a candidate be promoted."""
 
-_HEAD = ("number", "baseline", "candidate", "change", "beside own baselines")
+_HEAD = ("metric", "baseline", "candidate", "change", "change vs. own baselines")
 _CHECK_KEYS = ("outcome", "baseline", "candidate", "harm", "lower", "upper", "margin", "n")
 
 
@@ -50,17 +50,17 @@ class StoredNumbers:
         both = (self.reference, self.judged)
         if foreign := [side.run for side in both if side.run.measured_by is not None]:
             files = " and ".join(f"run {run.id} is a file of {run.measured_by}" for run in foreign)
-            return f"{files}: it has no records, and without them no check can be made: these are numbers to look at"
+            return f"{files}: it has no records, so no check can be evaluated and nothing is decided"
         bare = [side for side in both if side.removed_at is not None]
         gone = " and ".join(f"of run {side.run.id} on {str(side.removed_at)[:10]}" for side in bare)
-        return f"raw records were removed ({gone}), and without them no check can be made: these are numbers to look at"
+        return f"raw records were removed ({gone}), so no check can be evaluated and nothing is decided"
 
     @property
     def notes(self) -> Iterator[str]:
         """Reservations about comparing the two runs."""
         reference, judged = self.reference.run, self.judged.run
         if reference.measurement_sha256 != judged.measurement_sha256:
-            yield "the two runs did not measure the same: their numbers are of different work"
+            yield "the two runs did not measure the same workload"
         for side in (self.reference, self.judged):
             outcome = side.verdict["outcome"] if side.verdict is not None else "never given"
             yield f"run {side.run.id}: its own verdict was {outcome}; {side.run.status}, begun {side.run.started_at}"
@@ -161,11 +161,8 @@ def numbers_markdown(numbers: StoredNumbers) -> str:
 def _cells(pair: NumberPair) -> tuple[str, ...]:
     name = " ".join(part for part in (pair.name, pair.statistic, pair.stage, pair.task) if part is not None)
     changes = (pair.change_ratio, pair.change_beside_baselines_ratio)
-    return name, with_limits(pair.reference), with_limits(pair.judged), *map(_change, changes)
-
-
-def _change(ratio: float | None) -> str:
-    return "-" if ratio is None else show_percent(ratio, signed=True)
+    shown = ("-" if ratio is None else show_percent(ratio, signed=True) for ratio in changes)
+    return name, with_limits(pair.reference), with_limits(pair.judged), *shown
 
 
 def _check_cells(row: tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[str, ...]:

@@ -96,7 +96,8 @@ def row_numbers(row: CheckRow, *, alone: bool) -> str:
     if row.change != display.NOT_APPLICABLE:
         values += f", {row.change} {row.direction}"
     level = f" (at {row.level})" if row.level else ""
-    return f"{values}, interval {row.interval}{level}, allowed {row.allowed}, n = {row.n}"
+    used = f", used {row.strip.used}" if row.strip is not None else ""
+    return f"{values}, interval {row.interval}{level}, allowed {row.allowed}{used}, n = {row.n}"
 
 
 def _guards(verdict: Verdict) -> Iterator[str]:

@@ -197,7 +197,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     relative = [check for check in blocking if check.scale is not Scale.ABSOLUTE and check.lower is not None]
     if blocking == relative and not any((check.lower or 0.0) > check.margin for check in relative) and relative:
         meaning = "A regression was demonstrated, and it is not shown to stay inside the allowed margin."
-    notice = f"Only {run.only_part} was measured (`--only`): this run cannot be promoted." if run.only_part else ""
+    notice = f"Only {run.only_part} was measured (--only): this run cannot be promoted." if run.only_part else ""
     if run.imported or other.imported:
         notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(
@@ -246,7 +246,8 @@ def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
     run = both.candidate.run
     promotes = verdict.outcome.promotes and terms.exit_code(verdict) is ExitCode.OK
     own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
-    if promotes and own and not run.calibrates and not run.imported:  # else `promote` would refuse
+    refused = run.calibrates or run.imported or run.only_part is not None  # by `promote`
+    if promotes and own and not refused:
         waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
         command = f"`benchgate promote {shlex.quote(run.id)}{waivers}`"
         steps.append(f"promote it, and record that with {command} (outside CI add --ref REF --protected)")

@@ -24,7 +24,7 @@ from benchgate.site.folder import ID_SHOWN, INDEX, LONGEST_NAME, NO_VERDICT, Ent
 from benchgate.site.trends import Trends
 from benchgate.sizing.candidates import CandidateRow, CandidateTable, compare_candidates
 from benchgate.store.queries import RunSummary
-from benchgate.store.repository import Store, StoredVerdict
+from benchgate.store.repository import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,23 +281,20 @@ def numbers_page(store: Store, summary: RunSummary, entry: Entry) -> NumbersPage
         file=run_file(summary.run.id),
         why=why,
         decided=display.minute(own.decided_at or "") if own is not None else "",
-        checks=_checks_table(own) if own is not None else None,
+        checks=None if own is None else _checks_table(own.document.get("checks")),
         numbers=_numbers_table(store.metrics(summary.run.id)),
     )
 
 
-def _checks_table(verdict: StoredVerdict) -> Table | None:
-    checks: Any = verdict.document.get("checks")
-    rows = [_check_cells(check) for check in checks] if isinstance(checks, list) else []
+def _checks_table(checks: Any) -> Table | None:
+    rows = []
+    for check in checks if isinstance(checks, list) else ():
+        title, outcome = str(check.get("title", check.get("id", ""))), str(check.get("outcome", ""))
+        sides = [_check_value(check.get(side), check.get("unit")) for side in ("baseline", "candidate")]
+        rows.append((title, outcome, *sides, str(check.get("reason") or "")))
     titles = ("check", "outcome", "baseline", "candidate", "why")
     columns = tuple(Column(title, numeric=title in ("baseline", "candidate")) for title in titles)
     return Table("Checks as decided", columns, tuple(rows)) if rows else None
-
-
-def _check_cells(check: Mapping[str, Any]) -> tuple[str, ...]:
-    title, outcome = str(check.get("title", check.get("id", ""))), str(check.get("outcome", ""))
-    sides = [_check_value(check.get(side), check.get("unit")) for side in ("baseline", "candidate")]
-    return (title, outcome, *sides, str(check.get("reason") or ""))
 
 
 def _check_value(value: object, unit: object) -> str:

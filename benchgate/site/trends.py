@@ -125,7 +125,12 @@ def comparability_changes(drawn: Sequence[RunSummary]) -> Iterator[tuple[int, Ch
 def _candidate_changes(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]]:
     """Yield changes of hardware, engine or price with their index among the runs of one candidate."""
     places = [hosting_of(summary.run) for summary in drawn]
-    yield from _price_changes(drawn, of)
+    # a run without a price has no costs to compare, so it is skipped
+    priced = [(at, one) for at, summary in enumerate(drawn) if (one := _priced(summary.run)) is not None]
+    for (before, old_price), (at, new_price) in pairwise(priced):
+        if price_of(drawn[before].run) != price_of(drawn[at].run):
+            prices = _from(price_and_use(old_price), price_and_use(new_price), longest=_LONGEST_PRICE)
+            yield at, change("P", drawn[at], f"price of {of}: {prices}")
     for at in range(1, len(drawn)):
         if difference := _other_hardware(places[:at], places[at]):
             yield at, change("H", drawn[at], f"hardware of {of}: {difference}")
@@ -137,15 +142,6 @@ def _candidate_changes(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[i
         more = f", as with {len(at_others) - 1:,} of the runs before it" if len(at_others) > 1 else ""
         whose = "" if of == "the candidate" else f" of {of}"
         yield at_others[-1], change("A", drawn[at_others[-1]], f"another address{whose}, hardware not reported{more}")
-
-
-def _price_changes(drawn: Sequence[RunSummary], of: str) -> Iterator[tuple[int, Change]]:
-    """Yield changes of price. A run without a price has no costs to compare, so it is skipped."""
-    priced = [(at, one) for at, summary in enumerate(drawn) if (one := _priced(summary.run)) is not None]
-    for (before, old), (at, new) in pairwise(priced):
-        if price_of(drawn[before].run) != price_of(drawn[at].run):
-            difference = _from(price_and_use(old), price_and_use(new), longest=_LONGEST_PRICE)
-            yield at, change("P", drawn[at], f"price of {of}: {difference}")
 
 
 def _other_hardware(before: Sequence[Hosting | None], new: Hosting | None) -> str | None:
@@ -189,11 +185,6 @@ class Kind:
     metric: str
     statistic: str | None
     title: str
-
-    @property
-    def is_cost(self) -> bool:
-        """Return True for dollars, which change with the price as well."""
-        return self.metric.startswith("usd_")
 
 
 METRICS = (
@@ -272,7 +263,8 @@ def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str])
     figures = []
     for kind in METRICS:
         if lines.get(kind):
-            common_here = [(at, one) for at, one in marked if kind.is_cost or one.letter not in ON_COSTS_ALONE]
+            is_cost = kind.metric.startswith("usd_")  # it changes with the price as well
+            common_here = [(at, one) for at, one in marked if is_cost or one.letter not in ON_COSTS_ALONE]
             of_kind = [*common_here, *((at, one) for at, which, one in shifts if which is kind)]
             figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks))
     listed = sorted([*common, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])

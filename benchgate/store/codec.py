@@ -191,6 +191,9 @@ def _decode_texts(body: memoryview, rows: int) -> TextColumn:
     sizes = np.maximum(lengths, 0)
     if (lengths < _NO_TEXT).any() or at + int(sizes.sum()) != len(body):
         raise ValueError(f"texts of {at + int(sizes.sum())} bytes in a body of {len(body)}")
+    if rows and (lengths == lengths[0]).all() and body[at:] == bytes(body[at : at + sizes[0]]) * rows:
+        first = None if lengths[0] == _NO_TEXT else str(body[at : at + sizes[0]], "utf-8", "surrogatepass")
+        return TextColumn((first,), np.zeros(rows, dtype=np.int32))  # most columns of classes
     packed = np.frombuffer(body, dtype=np.uint8)
     starts = at + np.cumsum(sizes) - sizes
     words: list[str | None] = []

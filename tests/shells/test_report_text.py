@@ -147,7 +147,8 @@ def test_what_production_spent_is_not_shown_as_the_candidates() -> None:
     spent = BudgetReading(0.4, "the suite itself", "2026-01-01T00:00:00.000Z")
     lines = spent_checks(suite, spent, (), Outcome.PASS)
     told = render_text(replace(fake.verdict(Outcome.PASS), checks=lines), fake.run())
-    assert "      production: 40.0 %, interval 40.0 to 40.0 %, allowed at most 100 %, n = 1 reading\n" in told
+    used = "used 0.4\N{MULTIPLICATION SIGN}"
+    assert f"      production: 40.0 %, interval 40.0 to 40.0 %, allowed at most 100 %, {used}, n = 1 reading\n" in told
     assert "candidate production" not in told
 
 

@@ -246,6 +246,9 @@ def test_only_a_candidate_that_may_be_promoted_is_told_how() -> None:
     others = [todo(measured, one) for one in Outcome if not one.promotes]
     calibrated = replace(measured.run, suite={**measured.run.suite, "calibration": True})
     others += [todo(replace(measured, run=calibrated)), todo(measured, policy_sha256="0" * 64)]
+    partly = replace(measured, run=replace(measured.run, environment={"only": "load"}))
+    assert report_view(partly, fake.verdict(Outcome.PASS)).banner.notice.startswith("Only load was measured")
+    others.append(todo(partly))
     strictly = report_view(measured, replace(fake.verdict(Outcome.WARN), next_step=None), terms=Terms(strict=True))
     compared = report_view(measured, fake.verdict(), against=fake.evidence("run-a"))
     others += [strictly.banner.todo, compared.banner.todo]

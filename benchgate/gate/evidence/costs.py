@@ -250,9 +250,10 @@ def accelerator_count_warning(baseline: Deployment | None, candidate: Deployment
     """
     deployment, found = candidate, _fewest_accelerators(candidate)
     if found <= candidate.accelerators:
-        if baseline is None or not _has_too_many(baseline):
+        found = 0 if baseline is None else len(reported_accelerators(baseline))
+        if baseline is None or not found or _fewest_accelerators(baseline) >= baseline.accelerators:
             return None
-        deployment, found = baseline, len(reported_accelerators(baseline))
+        deployment = baseline
     return (
         f"{deployment.name} is declared with {deployment.accelerators} of the accelerators by which it is divided, "
         f"and its server reports {found}"
@@ -270,9 +271,10 @@ def price_mismatch(deployment: Deployment) -> str | None:
 
 def overpaid(deployment: Deployment) -> str | None:
     """Return a warning if it is paid for more accelerators than its server reports, which may know one machine only."""
-    if deployment.price_usd_per_hour is None or not _has_too_many(deployment):
+    reported, least = len(reported_accelerators(deployment)), _fewest_accelerators(deployment)
+    if deployment.price_usd_per_hour is None or not reported or least >= deployment.accelerators:
         return None
-    return _counted(deployment, len(reported_accelerators(deployment)))
+    return _counted(deployment, reported)
 
 
 def _fewest_accelerators(deployment: Deployment) -> int:
@@ -281,10 +283,6 @@ def _fewest_accelerators(deployment: Deployment) -> int:
     sizes = [flags.get(name, 1) for name in _PARALLEL] if isinstance(flags, dict) else []
     by_flags = math.prod(size for size in sizes if isinstance(size, int) and size >= 1)
     return max(len(reported_accelerators(deployment)), by_flags)
-
-
-def _has_too_many(deployment: Deployment) -> bool:
-    return bool(reported_accelerators(deployment)) and _fewest_accelerators(deployment) < deployment.accelerators
 
 
 def _counted(deployment: Deployment, reported: int) -> str:

@@ -19,7 +19,7 @@ from benchgate.gate.guards.base import (
     compared,
     guard,
 )
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS
 from benchgate.model.run import AT_THE_START, Evidence
 from benchgate.model.verdict import Difference
@@ -143,7 +143,11 @@ def two_deployments(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
     baseline, candidate = run.run.arms[Arm.BASELINE], run.run.arms[Arm.CANDIDATE]
     if baseline.name == candidate.name:
         return Passed("the suite names one deployment for both arms")
-    reason = _one_set_of_weights(baseline, candidate)
+    reason, weights = None, baseline.facts.get("weights_at")
+    two_names = baseline.url is not None and baseline.url == candidate.url and baseline.model != candidate.model
+    is_adapter = any(deployment.facts.get("adapter_of") is not None for deployment in (baseline, candidate))
+    if two_names and not is_adapter and weights is not None and weights == candidate.facts.get("weights_at"):
+        reason = f"{baseline.model} and {candidate.model} are two names of one server for the same weights, {weights}"
     markers = {
         arm: {marker for window in run.telemetry if window.arm is arm for marker in window.markers} for arm in Arm
     }
@@ -153,14 +157,3 @@ def two_deployments(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
         return None
     remedy = "correct the `url`, `model` or `metrics` of one of them, so that requests reach the candidate itself"
     return Violation(reason, remedy)
-
-
-def _one_set_of_weights(baseline: Deployment, candidate: Deployment) -> str | None:
-    weights = baseline.facts.get("weights_at")
-    if baseline.url is None or baseline.url != candidate.url or baseline.model == candidate.model:
-        return None
-    if any(deployment.facts.get("adapter_of") is not None for deployment in (baseline, candidate)):
-        return None  # an adapter shares the weights
-    if weights is None or weights != candidate.facts.get("weights_at"):
-        return None
-    return f"{baseline.model} and {candidate.model} are two names of one server for the same weights, {weights}"

@@ -105,7 +105,8 @@ Finding = Violation | Caution | Passed | NotApplicable | None
 def most_serious(violations: Sequence[Violation]) -> Violation | None:
     """Return the first violation that invalidates the candidate's own numbers, else the first one."""
     for one in violations:
-        if one.arm is not Arm.BASELINE if one.invalidates is None else not are_comparisons(one.invalidates):
+        by_arm = one.arm is Arm.BASELINE
+        if not (by_arm if one.invalidates is None else are_comparisons(one.invalidates)):
             return one
     return next(iter(violations), None)
 

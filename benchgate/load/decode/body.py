@@ -151,25 +151,32 @@ class Reads(Iterator[Read]):
 
     def _skip_run_uncompiled(self, template: Template) -> Run:
         """Do as `skip_run` of reader.c does, but for texts with `\\u`, which are left to the parser."""
-        raw = self._raw
+        raw, at, marks, mark, came = self._raw, self._at, self._marks, self._mark, self._came
         before, after = template
+        tail = after + _CRLF if self._chunked else after
+        heads: dict[int, bytes] = {}  # size and `before`, by the bytes up to `after`: of few lengths, so parsed once
         output_ns: list[int] = []
         texts: list[bytes] = []
-        while True:
-            edges = whole_chunk(raw, self._at) if self._chunked else (self._at, len(raw))
-            if edges is None or not raw.startswith(before, edges[0]):
+        while (end := raw.find(tail, at)) >= 0:
+            head = heads.get(end - at)
+            if head is None or not raw.startswith(head, at):
+                edges = whole_chunk(raw, at) if self._chunked else (at, end + len(after))
+                if edges is None or edges[1] != end + len(after) or edges[0] + len(before) > end:
+                    break
+                if not raw.startswith(before, edges[0]):
+                    break
+                head = heads[end - at] = raw[at : edges[0]] + before
+            text = raw[at + len(head) : end]
+            if _STRING.fullmatch(text) is None:
                 break
-            begin = edges[0] + len(before)
-            found = _STRING.match(raw, begin)
-            end = begin if found is None else found.end()
-            over = end + len(after)
-            if not raw.startswith(after, end) or (self._chunked and over != edges[1]):
-                break
-            at_ns, _ = self._read_over(over - 1)
-            self._at = over + len(_CRLF) if self._chunked else over
-            texts.append(raw[begin:end])
-            if end > begin:
-                output_ns.append(at_ns)
+            texts.append(text)
+            while came < end + len(after):
+                mark += 1
+                came += marks[2 * mark + 1]
+            if text:
+                output_ns.append(marks[2 * mark])
+            at = end + len(tail)
+        self._at, self._mark, self._came = at, mark, came
         return Run(len(texts), output_ns, b"".join([text + b"\n" for text in texts]))
 
     def _next_unframed(self) -> Read:

@@ -309,13 +309,11 @@ class Exchange:
 
     def _last(self, count: int) -> bytes:
         """Return the last bytes that came, without joining those before them."""
-        parts: list[bytes] = []
-        for read in reversed(self._reads):
-            if count <= 0:
-                break
-            parts.append(read[-count:])
-            count -= len(parts[-1])
-        return b"".join(reversed(parts))
+        reads, first, left = self._reads, len(self._reads), count
+        while left > 0 and first:
+            first -= 1
+            left -= len(reads[first])
+        return b"".join(reads[first:])[max(0, -left) :]
 
     def _progress(self) -> Progress:
         """Return how far the answer has come. Decoding all of a long one would hold up other streams."""

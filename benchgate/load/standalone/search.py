@@ -96,12 +96,12 @@ class SearchOptions:
         return replace(load, concurrency=int(look.level))
 
 
-def run_search(options: SearchOptions, report: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line: None) -> dict[str, object]:
     """Search, and describe what was found; plain JSON values, None for what cannot be said.
 
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
-    then, with `partial` true. `report` gets a line before each look, and one when a level is left.
+    then, with `partial` true. `note` gets a line before each look, and one when a level is left.
     """
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
@@ -113,9 +113,9 @@ def run_search(options: SearchOptions, report: Callable[[str], None] = lambda li
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
                 warmup, service_s = warmed.requests, warmed.service_s.get("")
                 if warmed.note is not None:
-                    report(f"warm-up: {warmed.note}")
+                    note(f"warm-up: {warmed.note}")
             while down is None and (look := search.next) is not None:
-                report(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+                note(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
                 left_out = len(search.left_out)
                 result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
                 service_s = mean_service_s(result.requests) or service_s
@@ -124,7 +124,7 @@ def run_search(options: SearchOptions, report: Callable[[str], None] = lambda li
                 else:
                     search.take(look.level, result.requests, result.client, result.only.ramp)
                 if len(search.left_out) > left_out:
-                    report(f"that look measured its client and does not count: {search.left_out[-1]}")
+                    note(f"that look measured its client and does not count: {search.left_out[-1]}")
                 if search.next is None or search.next.level != look.level:
                     found = "no look at it counted"
                     for probe in search_result(options.settings, search.looks).probes:
@@ -132,7 +132,7 @@ def run_search(options: SearchOptions, report: Callable[[str], None] = lambda li
                             finding = probe.finding
                             good = f"{finding.good:,} of {finding.scheduled:,} requests good"
                             found = f"{finding.standing.value}, {good}"
-                    report(f"{_shown(options, look.level)}: {found}")
+                    note(f"{_shown(options, look.level)}: {found}")
         except LoadInterrupted:
             partial = True
     return _document(options, engine, search, down, partial=partial, warmup=warmup)

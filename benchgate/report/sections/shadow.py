@@ -273,16 +273,16 @@ def worst_table(differing: Sequence[ShadowItem]) -> Table | None:
 
 def _worst_first(differing: Sequence[ShadowItem]) -> list[ShadowItem]:
     """Order by the judge's losses, then by least in common, then by the earliest difference."""
-    return sorted(
-        differing, key=lambda item: (item.judged is not JudgeVerdict.LOSS, *_badness(item.with_primary), item.prompt_id)
-    )
 
+    def rank(item: ShadowItem) -> tuple[bool, int, float, float, str]:
+        agreement, similarity, at_word = 0, 0.0, 0.0
+        if (pair := item.with_primary) is not None:
+            agreement = -list(AnswerAgreement).index(pair.label)
+            similarity = pair.similarity or 0.0
+            at_word = float("inf") if pair.at_word is None else pair.at_word
+        return item.judged is not JudgeVerdict.LOSS, agreement, similarity, at_word, item.prompt_id
 
-def _badness(pair: PairFacts | None) -> tuple[int, float, float]:
-    if pair is None:
-        return 0, 0.0, 0.0
-    similarity = 0.0 if pair.similarity is None else pair.similarity
-    return -list(AnswerAgreement).index(pair.label), similarity, float("inf") if pair.at_word is None else pair.at_word
+    return sorted(differing, key=rank)
 
 
 def _worst_cells(item: ShadowItem) -> tuple[str, ...]:

@@ -1,0 +1,138 @@
+"""CPU of starting commands, beside a bare Python and a bare typer application.
+
+    .venv/bin/python -m benchmarks.startup --store STORE [--repeats 5]
+
+STORE is a store with at least one run; it is copied. `load` and `run` are sent to practice servers, whose CPU does not
+count. Of `run` everything up to the first request counts, of the command and of its children. The commands take turns,
+and the least CPU time of each counts, user and system: other work on the machine only adds. Exits with 1 when a bound
+is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import sim_settings
+
+_SIM = sim_settings(ttft_s=0.01, itl_s=0.001)
+_TYPER = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
+_SUITE = """\
+suite: startup
+deployments:
+  base: {{url: "{base}", model: "{model}", engine: vllm}}
+  new: {{url: "{new}", model: "{model}", engine: vllm}}
+baseline: base
+candidate: new
+load:
+  blocks: 4
+  workload: {{input: 20, output: 4}}
+  sweep:
+    - {{stage: c2, concurrency: 2, requests: 8}}
+gate:
+  checks:
+    - {{metric: {metric}, margin: 50%}}
+    - {{metric: error_rate, max: 50%}}
+"""
+_POLL_S = 0.005
+_USAGE = 2  # the exit code of refused arguments
+
+
+def main() -> int:
+    """Measure every command in turns and print the least CPU time of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="SQLite store with a run")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, serve_sim(_SIM) as base, serve_sim(_SIM) as new:
+        folder = Path(scratch)
+        store = folder / "copy.db"
+        shutil.copyfile(options.store, store)
+        for name, metric in (("suite", "ttft"), ("mistake", "tftt")):
+            text = _SUITE.format(base=base.url, new=new.url, model=_SIM.model, metric=metric)
+            (folder / f"{name}.yaml").write_text(text)
+        load = ["load", base.url, "--model", _SIM.model, "--concurrency", "1", "--requests", "1", "--warmup", "0"]
+        suite, mistake = str(folder / "suite.yaml"), str(folder / "mistake.yaml")
+        commands: dict[str, tuple[Callable[[], float], float | None]] = {
+            "python -c pass": (lambda: _python_s("-c", "pass"), None),
+            "a bare typer application": (lambda: _python_s("-c", _TYPER), None),
+            "--help": (lambda: _benchgate_s("--help"), None),
+            "a wrong option": (lambda: _benchgate_s("gate", "--nosuch", refused=True), 0.4),
+            "an unknown run": (lambda: _benchgate_s("gate", "nosuch", "--store", str(store), refused=True), 0.4),
+            "plan, mistake in the suite": (lambda: _benchgate_s("plan", mistake, refused=True), 0.8),
+            "plan": (lambda: _benchgate_s("plan", suite), 1.2),
+            "gate": (lambda: _benchgate_s("gate", "@latest", "--store", str(store)), 1.0),
+            "load, one request": (lambda: _benchgate_s(*load), 0.7),
+            "run, to the first request": (lambda: _first_request_s(suite, folder, base.truth), 1.0),
+        }
+        least = dict.fromkeys(commands, float("inf"))
+        for _ in range(options.repeats):
+            for name, (measure, _bound) in commands.items():
+                least[name] = min(least[name], measure())
+    bare_s = least["a bare typer application"]
+    print(f"{'':28}  CPU s   bare typer   bound")
+    missed = 0
+    for name, (_measure, bound_s) in commands.items():
+        limit_s = 2 * bare_s if name == "--help" else bound_s
+        missed += limit_s is not None and least[name] > limit_s
+        shown = "" if limit_s is None else f"{limit_s:.2f}"
+        print(f"{name:28}  {least[name]:5.2f}  {least[name] / bare_s:10.1f}x   {shown}")
+    return int(missed > 0)
+
+
+def _benchgate_s(*arguments: str, refused: bool = False) -> float:
+    return _python_s("-m", "benchgate", *arguments, refused=refused)
+
+
+def _python_s(*arguments: str, refused: bool = False) -> float:
+    """Run Python once; return the CPU time of the process and of the children that it waited for."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, *arguments], env=_environment(), capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if (done.returncode == _USAGE) is not refused:
+        raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _first_request_s(suite: str, folder: Path, truth: Callable[[], dict[str, object]]) -> float:
+    """Start a run; return the CPU time of its processes when the server has answered the first request. End the run."""
+    before = truth()["requests"]
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        command = [sys.executable, "-m", "benchgate", "run", suite, "--store", f"{work}/run.db", "--work-dir", work]
+        with subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+            while truth()["requests"] == before and run.poll() is None:
+                time.sleep(_POLL_S)
+            if run.poll() is not None:
+                raise SystemExit(f"`run` ended with {run.returncode} before its first request")
+            used_s = sum(map(_cpu_s, [run.pid, *_descendants(run.pid)]))
+            run.terminate()
+    return used_s
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment with compiled modules kept, as an installation has them."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process and of the children that it waited for (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def _descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*children, *(one for child in children for one in _descendants(child))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
