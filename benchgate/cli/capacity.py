@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.completion import complete_runs, complete_stages
 from benchgate.cli.options import ResultFormat
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import UsageError
@@ -34,9 +35,14 @@ _LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
 
 def capacity(
     demand: Annotated[Path, typer.Option(metavar="FILE", help="Demand file (`benchgate schema demand`).")],
-    run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Stored run that measured a replica.", autocompletion=complete_runs),
+    ] = None,
     arm: Annotated[str | None, typer.Option(help="candidate (default) or baseline of the run.")] = None,
-    stage: Annotated[str | None, typer.Option(help="Size by this stage instead of the best one.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Size by this stage instead of the best one.", autocompletion=complete_stages)
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
@@ -277,7 +283,7 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
         raise UsageError(f"--arm is {arm!r}; expected {' or '.join(one.value for one in Arm)}")
     role = Arm(arm)
     with Store.open(address, create=False) as opened:
-        stored = opened.run(opened.resolve(run))
+        stored = opened.run(options.find_run(opened, run))
         judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
         verdict = judged[-1] if judged else None
         why = ineligible_because(stored, verdict)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
     from benchgate.model.verdict import Waivers
+    from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
     from benchgate.suite.waivers import WaiverFile
 
@@ -56,7 +58,11 @@ class Part(StrEnum):
 SuiteArgument = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or name of a shipped suite.")]
 RunArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Stored run: id, unique prefix, label, @latest, @previous or @promoted."),
+    typer.Argument(
+        metavar="RUN",
+        help="Stored run: id, unique prefix, label, @latest, @previous or @promoted.",
+        autocompletion=complete_runs,
+    ),
 ]
 StoreOption = Annotated[
     str,
@@ -88,6 +94,13 @@ ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", metavar="URL", help="dask scheduler whose workers send the load: tcp://scheduler:8786."),
 ]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait while another run measures the same servers.", show_default="refused")
+]
+ServeMetricsOption = Annotated[
+    str | None,
+    typer.Option("--serve-metrics", metavar="PORT", help="Serve the progress to Prometheus on PORT or HOST:PORT."),
+]
 WaiversOption = Annotated[Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")]
 AsOfOption = Annotated[
     str | None,
@@ -95,8 +108,22 @@ AsOfOption = Annotated[
 ]
 ExplainOption = Annotated[
     str | None,
-    typer.Option("--explain", metavar="CHECK", help="Show how this check was decided, step by step."),
+    typer.Option(
+        "--explain",
+        metavar="CHECK",
+        help="Show how this check was decided, step by step.",
+        autocompletion=complete_checks,
+    ),
 ]
+
+
+def find_run(store: Store, reference: str) -> str:
+    """Return the id of the run that a reference names; log which newer runs @latest and @previous skip."""
+    run_id = store.resolve(reference)
+    if reference in ("@latest", "@previous") and (skipped := store.skipped_runs(run_id)):
+        which = f"the newer run {skipped[0]} is" if len(skipped) == 1 else f"{len(skipped)} newer runs are"
+        log(f"benchgate: {reference} is run {run_id}: {which} not complete and skipped; see `benchgate runs`")
+    return run_id
 
 
 def shipped_suites_dir() -> Path:

@@ -16,6 +16,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, run_command
+from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import ResultFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
@@ -53,7 +54,10 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
 
 def export(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.")] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.", autocompletion=complete_runs),
+    ] = None,
     to: Annotated[Path | None, typer.Option(help="Output folder, or file for a single run.")] = None,
     output: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = "bundle",
     every: Annotated[bool, typer.Option("--all", help="Export every run, or every run of --suite.")] = False,

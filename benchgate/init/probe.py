@@ -18,6 +18,7 @@ from benchgate.targets.probe import server_facts
 
 _MOST_SHOWN = 8
 _SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
+SIM_VERSION = "sim-"  # beginning of the version that `benchgate sim` reports
 _UNNAMED = "unnamed"  # model of a target before its models are listed
 
 
@@ -38,6 +39,7 @@ class ProbedEndpoint:
     spec: DeploymentSpec
     trial: Trial
     context_tokens: int | None  # as the server reports it
+    practice: bool = False  # a simulated server, whose answers have no quality
 
 
 def probe_endpoints(
@@ -77,10 +79,11 @@ def _probe(named: EndpointOption, environment: Mapping[str, str], within_s: floa
     trial = try_completion(target, "chat", stream=True, within_s=within_s)
     if trial.fault is not None:
         raise UsageError(f"{where} {_trouble(trial.fault, named)}")
-    context_tokens = server_facts(target).get("max_model_len")
+    facts = server_facts(target)
+    context_tokens, version = facts.get("max_model_len"), facts.get("engine_version")
     if not isinstance(context_tokens, int) or context_tokens <= 0:
         context_tokens = None
-    return ProbedEndpoint(spec, trial, context_tokens)
+    return ProbedEndpoint(spec, trial, context_tokens, str(version).startswith(SIM_VERSION))
 
 
 def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:

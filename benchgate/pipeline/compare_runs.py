@@ -36,7 +36,7 @@ def select_runs(store: Store, names: Sequence[str]) -> SelectedRuns:
     """Return the named runs, or the newest complete run of each candidate of a suite (default: that of @latest)."""
     if len(names) > 1:
         return _named(store, names)
-    suite = store.run(store.resolve("@latest")).suite_name if not names else names[0]
+    suite = store.run(store.resolve("@latest", partial=True)).suite_name if not names else names[0]
     if store.runs(suite, limit=1):
         if names and _is_a_run(store, suite):
             raise UsageError(f"{suite!r} is a suite and also a run; name the run by its id")

@@ -19,7 +19,7 @@ from benchgate.model.history import Promotion, PromotionAction, promotion_labels
 from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.suite_file import with_prices
-from benchgate.suite.rules.suite import only_part, with_arms
+from benchgate.suite.rules.suite import only_part, quick_look, with_arms
 from benchgate.suite.schema import Suite
 
 IMPORTED_EVALS = "its evals were made elsewhere, and nothing shows what answered them"
@@ -68,7 +68,10 @@ def purpose_obstacles(run: Run) -> Iterator[Obstacle]:
     if run.imported:
         reason = f"it was imported: {IMPORTED_EVALS}; promote a run that benchgate measured"
         yield Obstacle(ObstacleKind.IMPORTED, reason, ExitCode.USAGE)
-    if run.only_part is not None:
+    if run.is_quick_look:
+        reason = "it is a quick look (`--quick`) with fewer blocks and items than its suite; measure the whole suite"
+        yield Obstacle(ObstacleKind.PART, reason, ExitCode.USAGE)
+    elif run.only_part is not None:
         reason = f"only its `{run.only_part}` was measured (`--only`); measure and judge the whole suite"
         yield Obstacle(ObstacleKind.PART, reason, ExitCode.USAGE)
 
@@ -136,7 +139,7 @@ class MeasuredForm:
 
 
 def measured_forms(suite: Suite, folder: Path, day: date | None, names: Mapping[Arm, str]) -> list[MeasuredForm]:
-    """List the forms a command may have measured: all of a suite, two of its deployments, or one part of it.
+    """List the forms a command may have measured: all of a suite, two of its deployments, a part or a quick look.
 
     `names` are those of the run's arms, `folder` is the suite's and `day` the run's first, whose prices count.
     """
@@ -154,4 +157,6 @@ def measured_forms(suite: Suite, folder: Path, day: date | None, names: Mapping[
     for part in ("load", "quality", "shadow"):
         with suppress(UsageError):
             forms.append(MeasuredForm(priced(only_part(suite, part)), is_only_part=True))
+    with suppress(UsageError):
+        forms.append(MeasuredForm(priced(quick_look(suite)), is_only_part=True))
     return forms

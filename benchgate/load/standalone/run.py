@@ -6,6 +6,7 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,7 @@ from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import RAMP_SERVICE_TIMES
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.server_lock import locked_servers
 from benchgate.units import show_duration, show_percent
 
 if TYPE_CHECKING:
@@ -327,7 +329,7 @@ def run_load_test(
     target, engine = target_of(options)
     warmup: int | None = None
     partial = False
-    with fleet_of(options, watch) as fleet:
+    with exclusive_server(target), fleet_of(options, watch) as fleet:
         try:
             warmed = warm_up_server(fleet, options, target)
             warmup = warmed.requests
@@ -376,6 +378,14 @@ def target_of(options: LoadOptions) -> tuple[Target, str]:
 
         engine = detect_engine(target)
     return replace(target, dialect=DIALECTS[engine]), engine
+
+
+@contextmanager
+def exclusive_server(target: Target) -> Iterator[None]:
+    """Keep others from measuring the server during the block. Raises UsageError if someone does."""
+    with locked_servers([target]) as name_holder:
+        name_holder("benchgate load")
+        yield
 
 
 class LoadInterrupted(KeyboardInterrupt):

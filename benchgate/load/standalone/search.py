@@ -14,6 +14,7 @@ from benchgate.load.standalone.run import (
     NO_SERVER,
     SATURATION_REMEDY,
     LoadInterrupted,
+    exclusive_server,
     fleet_of,
     send_load,
     target_of,
@@ -107,7 +108,7 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
     down, partial, warmup, service_s = None, False, None, None
-    with fleet_of(options.base) as fleet:
+    with exclusive_server(target), fleet_of(options.base) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
@@ -131,7 +132,8 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
                         if probe.level == look.level:
                             finding = probe.finding
                             good = f"{finding.good:,} of {finding.scheduled:,} requests good"
-                            found = f"{finding.standing.value}, {good}"
+                            more = "" if finding.needs is None else f", {finding.needs:,} more needed"
+                            found = f"{finding.standing.words} ({good}{more})"
                     note(f"{_shown(options, look.level)}: {found}")
         except LoadInterrupted:
             partial = True
