@@ -114,6 +114,9 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as refused:
+            if not refused.message and refused.ctx is not None:  # a missing argument or option
+                refused.message = " ".join((refused.ctx.command.help or "").partition("\n\nExample: ")[2].split())
+                refused.message = refused.message and f"Example: {refused.message}"
             message = _validation_message(refused.__cause__)
             if message is None:
                 raise

@@ -280,6 +280,7 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
     file = arguments.load(path)
     candidates = file.suite.candidates
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
+    options.log_new_store(arguments.store)
     if not candidates:
         with output.cleared_on_failure() as clear:
             decision = _measure(file, replace(arguments, before_measuring=clear))

@@ -92,6 +92,8 @@ def _trouble(fault: Fault, named: EndpointOption) -> str:
             remedy = "put its key in a variable of the environment and name that: --api-key-env SERVING_KEY"
             return f"wants a key ({fault.reason}); {remedy}"
         return f"refuses the key in {named.key} ({fault.reason}); set that to one it takes"
+    if fault.trouble is Trouble.TLS and "does not speak TLS" in fault.reason:
+        return f"cannot be reached ({fault.reason})"
     if fault.trouble is Trouble.TLS:
         remedy = (
             "for a certificate of your own making set SSL_CERT_FILE to it, and write `tls: {ca: FILE}` in the suite"

@@ -318,9 +318,9 @@ def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions
         return runs[0]
     newest = next((run for run in store.runs(suite.suite) if _has_arms(run, suite)), None)
     once = newest is not None and newest.status is RunStatus.PARTIAL and _was_resumed(store, newest)
-    hint = f" (run {newest.id} went on once already, and was cut short again)" if once and newest is not None else ""
-    none = f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on{hint}"
-    raise _with_spools(UsageError(f"{none}; run it from its beginning, without --resume"), options, ref, store)
+    hint = f" (run {newest.id} was resumed once already, and interrupted again)" if once and newest is not None else ""
+    none = f"no interrupted run of {suite.suite}, {suite.candidate} against {suite.baseline}, can be resumed{hint}"
+    raise _with_spools(UsageError(f"{none}; begin a new run, without --resume"), options, ref, store)
 
 
 def _has_arms(run: Run, suite: Suite) -> bool:

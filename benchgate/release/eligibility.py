@@ -80,7 +80,8 @@ def run_obstacles(run: Run, now: str, requirements: Requirements) -> Iterator[Ob
     """Yield what is wrong with a run at the instant `now` (RFC 3339 UTC), its verdict aside."""
     yield from purpose_obstacles(run)
     if run.status is not RunStatus.COMPLETE:
-        reason = f"it is {run.status}, and only a complete run can be promoted; resume it: `benchgate run --resume`"
+        again = f"resume it: `benchgate run SUITE --resume --run {run.id}`"
+        reason = f"it is {run.status}, and only a complete run can be promoted; {again}"
         yield Obstacle(ObstacleKind.INCOMPLETE, reason)
     if (too_old := too_old_because(run.finished_at, now, requirements.max_age_s)) is not None:
         yield Obstacle(ObstacleKind.TOO_OLD, too_old)

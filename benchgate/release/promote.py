@@ -272,7 +272,11 @@ def _require_printable(origin: PromotionOrigin, reason: str | None) -> None:
             raise UsageError(f"{name}: expected 1 to {_LONGEST_TEXT} characters on one line; found {ascii(text)[:60]}")
 
 
-_HINTS = {ObstacleKind.TOO_OLD: " (--max-age sets the limit)", ObstacleKind.WITHDRAWN: "; --repeat promotes it anyway"}
+_HINTS = {
+    ObstacleKind.TOO_OLD: " (--max-age sets the limit)",
+    ObstacleKind.VERDICT: "; read it with `benchgate report`, then promote another run or give --override REASON",
+    ObstacleKind.WITHDRAWN: "; --repeat promotes it anyway",
+}
 
 
 def _refuse(run_id: str, obstacles: Iterable[Obstacle]) -> None:
