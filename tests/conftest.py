@@ -143,3 +143,13 @@ def stores_are_quick() -> Iterator[None]:
         patched.setattr(command, "upgrade", quick_store.upgrade)
         patched.setattr("benchgate.store.database._SQLITE_PRAGMAS", quick_store.HURRIED_PRAGMAS)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def load_workers_start_quickly() -> Iterator[None]:
+    """See `quick_workers`."""
+    from tests.fakes import quick_workers
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("benchgate.load.workers.multiprocessing", quick_workers.Multiprocessing())
+        yield
