@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -55,31 +52,14 @@ SAMPLES_ARE_OVER = "2098-01-02T00:00:00.000Z"
 _MEASURE = Path(__file__).parent / "e2e"
 
 
-def _import_in_turn(config: pytest.Config) -> None:
-    """Import the test modules in an order of this worker's own.
-
-    pytest compiles each module once and keeps that. In one order all workers would compile all modules at once.
-    """
-    root = Path(__file__).parent
-    files = [file for given in config.args for file in sorted(Path(given).resolve().rglob("test_*.py"))]
-    worker: dict[str, Any] = config.workerinput  # type: ignore[attr-defined]  # of pytest-xdist
-    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-    for file in files[first:] + files[:first]:
-        # collecting reports what cannot be imported
-        with contextlib.suppress(Exception, pytest.skip.Exception):
-            import_module(".".join(file.relative_to(root.parent).with_suffix("").parts))
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection() -> Iterator[None]:
     """Keep the garbage collector from what collecting makes, nearly all of which stays.
 
     To look through it would take a fifth of the collecting, and half a second of every full collection in a test.
     """
     gc.disable()
     try:
-        if hasattr(session.config, "workerinput"):
-            _import_in_turn(session.config)
         return (yield)
     finally:
         gc.freeze()
