@@ -1,6 +1,6 @@
-"""Load generator processes that are forked from a server which has imported everything: a spawned one takes 0.4 s of CPU.
+"""Load generator processes forked from a server that has imported everything. A spawned one takes 0.4 s of CPU.
 
-The end-to-end tests that start the command have its own processes.
+Tests that start the command as a process have its own kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _in_environment(environment: Mapping[str, str], target: Callable[..., None],
 
 
 class Multiprocessing:
-    """What `benchgate.load.workers` uses of the module `multiprocessing`."""
+    """Stands in for the module `multiprocessing` in `benchgate.load.workers`."""
 
     parent_process = staticmethod(parent_process)
 
