@@ -91,7 +91,7 @@ def test_a_baseline_that_fails_makes_the_evidence_invalid(tmp_path: Path) -> Non
     assert any("CUDA out of memory" in (detail or "") for detail in stored.load[0].requests.error_detail)
 
 
-def test_two_servers_that_are_down_are_both_told(tmp_path: Path) -> None:
+def test_two_servers_that_are_down_are_both_named(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as one, ScriptedServer(healthy) as other:
         addresses = (one.url, other.url)
     write_suite(tmp_path, *addresses, ready="500ms")
@@ -164,7 +164,7 @@ def test_an_interrupted_shadow_comparison_keeps_what_was_answered(tmp_path: Path
     assert (stored.shadow.fault, len(stored.shadow.items), stored.shadow.expected_n) == ("interrupted", 10, 20)
 
 
-def test_a_server_killed_in_the_middle_is_named_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+def test_a_server_killed_in_the_middle_is_named_and_its_measurements_are_kept(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as baseline:
         candidate = ScriptedServer(healthy)
         candidate.__enter__()

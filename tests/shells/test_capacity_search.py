@@ -83,7 +83,7 @@ def test_concurrency_of_a_server_is_its_number_of_slots() -> None:
     }  # fmt: skip
 
 
-def test_what_would_resolve_a_level_counts_what_was_sent_there_too() -> None:
+def test_requests_needed_for_a_level_include_those_sent() -> None:
     told: list[str] = []
     with serve_sim(FAST) as server:
         asked = options(server.url, highest="2", target="90%", probe=20, load={"slo": "ttft=5s"})

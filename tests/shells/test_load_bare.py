@@ -71,7 +71,7 @@ def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ())
 
 
-def test_document_says_what_was_asked_and_what_came() -> None:
+def test_document_holds_options_and_measurements() -> None:
     paced: list[Step] = [step for word in "abcd" for step in (token(word), 0.01)]
     steps = [stream_head() + role_event(), *paced, finish("length") + usage(7, 4) + DONE + LAST_CHUNK]
     with ScriptedServer(lambda received: steps) as server:
@@ -131,7 +131,7 @@ def test_open_loop_for_a_time_schedules_by_its_rate() -> None:
     assert document["load"]["rate_rps"] == 100
 
 
-def test_closed_loop_for_a_time_counts_what_it_sent() -> None:
+def test_closed_loop_for_a_time_counts_its_requests() -> None:
     with ScriptedServer(answering(lambda received: "a b")) as server:
         document = bare(server.url, concurrency=2, duration="200ms")
         assert document["requests"]["scheduled"] > 2
@@ -255,7 +255,7 @@ def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("answered", "options"), [(5, {}), (0, {"slo": "ttft=60s"}), (5, {"workers": "2"})])
-def test_interrupted_load_tells_what_was_answered(answered: int, options: dict[str, Any]) -> None:
+def test_interrupted_load_keeps_answered_requests(answered: int, options: dict[str, Any]) -> None:
     def respond(received: Received) -> Iterable[Step]:
         if len(server.requests) <= answered:
             return [WHOLE]
@@ -299,7 +299,7 @@ def test_answers_in_numbers_are_successes_without_a_token(found: list[object], c
 
 
 @pytest.mark.parametrize("slo", [[], ["--slo", "ttft=60s"]], ids=["no bound", "slo"])
-def test_saturated_client_is_told_of_and_is_no_success(
+def test_saturated_client_is_reported_and_is_no_success(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slo: list[str]
 ) -> None:
     monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ("too busy",))
@@ -328,7 +328,7 @@ def test_key_never_comes_to_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert b"sk-very-secret" not in written
 
 
-def test_engine_is_found_by_who_owns_the_model() -> None:
+def test_engine_is_detected_by_the_owner_of_the_model() -> None:
     def respond(received: Received) -> Iterable[Step]:
         if received.method == "GET":
             return [json_response({"data": [{"id": "m", "owned_by": "llamacpp"}]})]
@@ -364,7 +364,7 @@ def test_engine_is_found_by_who_owns_the_model() -> None:
         ({"url": "localhost:8000"}, "not the address of a server"),
     ],
 )
-def test_wrong_options_are_refused_with_what_to_write(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, Any], said: str) -> None:
     options = {"url": "http://127.0.0.1:1", "model": "m", "concurrency": 2, "requests": 4, **wrong}
     with pytest.raises(UsageError, match=said):
         LoadOptions.parse(**options)

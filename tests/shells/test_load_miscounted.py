@@ -98,7 +98,7 @@ def test_miscounted_tokens_leave_bounds_without_tokens_valid() -> None:
     assert "usage" not in document["verdict"]["reason"]
 
 
-def test_an_odd_one_or_two_are_nobodys_habit() -> None:
+def test_two_miscounted_answers_of_twenty_prove_nothing() -> None:
     def told(counted: int) -> str | None:
         rows = [record(index, 0.01, tokens=10) for index in range(20)]
         odd = [replace(one, output_tokens=counted) for one in rows]
@@ -111,7 +111,7 @@ def test_an_odd_one_or_two_are_nobodys_habit() -> None:
     )
 
 
-def test_a_search_knows_what_every_request_asked_for() -> None:
+def test_a_search_compares_counts_with_the_requested_tokens() -> None:
     rows = RequestColumns.pack([replace(record(index, 0.01, tokens=2), output_tokens=8000) for index in range(50)])
     search = ArmSearch(SETTINGS, Slo(tpot_s=0.001), ClientBounds(), 8)
     search.take(1, rows, ClientUse(cpu_s=0.1, wall_s=20, workers=1))
@@ -126,7 +126,7 @@ def answers(count: int, odd: int) -> RequestColumns:
 @pytest.mark.parametrize(
     ("slo", "odd", "ends"), [(Slo(tpot_s=60), 3, True), (Slo(tpot_s=60), 2, False), (Slo(ttft_s=60), 200, False)]
 )
-def test_a_search_by_tpot_ends_there(slo: Slo, odd: int, ends: bool) -> None:
+def test_miscounted_tokens_end_a_search_by_tpot(slo: Slo, odd: int, ends: bool) -> None:
     search = ArmSearch(SETTINGS, slo, ClientBounds())
     search.take(1, answers(200, odd), ClientUse(cpu_s=0.1, wall_s=20, workers=1))
     if ends:

@@ -244,7 +244,7 @@ def test_response_is_cut_at_its_cap_while_it_still_comes(monkeypatch: pytest.Mon
     assert "longer than 20000 bytes" in (columns.error_detail[0] or "")
 
 
-def test_closed_loop_for_a_time_leaves_no_record_of_what_it_never_sent() -> None:
+def test_closed_loop_for_a_time_records_only_requests_it_sent() -> None:
     with ScriptedServer(always(0.02, WHOLE)) as server:
         columns = run(server.url, closed(10_000, concurrency=2), until_s=0.2).requests
         assert len(columns) == len(server.requests) < 100
@@ -344,7 +344,7 @@ def soon_down(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon_down")
-def test_stage_whose_target_went_away_says_when() -> None:
+def test_stage_reports_when_its_target_went_away() -> None:
     def respond(received: Received) -> Iterable[Step]:
         if len(server.requests) == 4:
             server.stop()
