@@ -154,7 +154,7 @@ def test_run_that_is_not_pass_and_bounds_that_a_suite_widened_are_told(tmp_path:
     folder = write(tmp_path, outcome="BLOCK", suite=widened)
     text = capacity(folder, of=TOKENS, form="text")
     assert "Its verdict is BLOCK.\nThat is not PASS: read why" in text
-    assert "The policy widens the client's bounds, so times may be the load generator's own: cpu 95 %" in text
+    assert "The policy widens the load generator's bounds, so latencies may include its delays: cpu 95 %" in text
     assert len(document(folder, of=TOKENS)["care"]) == 1
 
 

@@ -241,7 +241,7 @@ def test_a_verdict_says_of_which_entry_each_price_is(measured: Path) -> None:
         return quick_command.told(*asked).stdout
 
     lines = html.unescape(told("markdown").replace("\\", ""))
-    assert 'the price of the candidate is that of "new" in prices.yaml: $3/h' in lines
+    assert 'price of the candidate: that of "new" in prices.yaml: $3/h' in lines
     entry = {"file": "prices.yaml", "deployment": "new", "price": "$3/h"}
     priced = {"usd_per_hour": 3.0, "token_prices": {}, "entry": entry}
     assert json.loads(told("json"))["arms"]["candidate"]["price"] == priced
