@@ -181,7 +181,7 @@ def test_nor_when_the_run_is_interrupted(tmp_path: Path) -> None:
     result = run(tmp_path, interrupting)
     assert result.returncode == 130, result.stderr
     assert found(tmp_path, result, PROMPT, ANSWER) == []
-    again = here(tmp_path, "gate", "@latest", "--report", "late.html", "--format", "json")
+    again = here(tmp_path, "gate", latest_evidence(tmp_path).run.id, "--report", "late.html", "--format", "json")
     assert json.loads(again.stdout)["outcome"] == "INVALID"
     assert found(tmp_path, again, PROMPT, ANSWER) == []
 
