@@ -265,7 +265,7 @@ class _Display:
 
     def _figures(self, phase: str, figures: LiveFigures) -> Iterator[str]:
         left_s = self._left_s(figures) if phase == "load" else None
-        yield f"{figures.elapsed_s:.0f} s" + ("" if left_s is None else f" ({left_s:.0f} s left)")
+        yield f"{figures.elapsed_s:.0f} s" + (f" ({left_s:.0f} s left)" if left_s else "")
         yield f"{figures.in_flight:,} in flight"
         yield f"{figures.ended:,} done"
         if figures.requests_per_s is not None:

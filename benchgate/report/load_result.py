@@ -119,7 +119,7 @@ def _latencies(document: Document, screen: Screen) -> Iterator[str]:
 
 
 def _decimals(seconds: float) -> int:
-    return 2 if seconds < 0.01 else 1 if seconds < 1 else 0
+    return 2 if seconds < 0.00995 else 1 if seconds < 0.9995 else 0
 
 
 def _slo(slo: Document) -> str:
