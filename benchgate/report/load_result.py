@@ -19,7 +19,7 @@ _PACE = {"requests_per_s": "requests/s", "output_tokens_per_s": "output tokens/s
 _SLO = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 _STANDINGS = {
     "pass": ("met", Style.GREEN),
-    "breach": ("missed", Style.RED),
+    "fail": ("missed", Style.RED),
     "open": ("open", None),
     "unresolved": ("unresolved", Style.MAGENTA),
 }
