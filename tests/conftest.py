@@ -12,20 +12,28 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # The same examples every time and no time limit of their own: a shared machine must not decide what a test says.
-settings.register_profile(
-    "the same every time", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("the same every time")
+_SAME_EVERY_TIME = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("all", _SAME_EVERY_TIME)
+settings.register_profile("quick", _SAME_EVERY_TIME, max_examples=25)
 
 
-def pytest_configure() -> None:
-    """What the shell that began the tests may have set, and what they start must not have of it.
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer examples in the quick tier, and undo settings of the shell that began the tests.
 
     Tests that interrupt themselves work in the background too, where a shell makes a command ignore SIGINT. Processes
     that tests start keep what they compile: benchgate and lm-eval are large, and there are hundreds of processes.
     """
+    settings.load_profile("quick" if "not slow" in config.option.markexpr else "all")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the locks of servers out of the user's home, and those of tests in other processes apart."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture
@@ -75,7 +83,7 @@ _LONG = frozenset({
     "test_replicas", "test_salted_runs", "test_schedules", "test_warmup", "test_workers",
     "test_error_rates", "test_gate_quality_rates", "test_stats_item_harm",
 })  # fmt: skip
-_QUICK_DRILLS = ("overload", "prefix-cache", "replica-loss")
+_QUICK_DRILLS = ("overload", "replica-loss")
 # Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.
 _ON_POSTGRES = ("test_store_contract", "test_store_exchange", "test_store_lost", "test_store_open", "test_store_owning")
 
@@ -122,4 +130,14 @@ def stores_are_quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(command, "upgrade", quick_store.upgrade)
         patched.setattr("benchgate.store.database._SQLITE_PRAGMAS", quick_store.HURRIED_PRAGMAS)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def load_workers_start_quickly() -> Iterator[None]:
+    """See `quick_workers`."""
+    from tests.fakes import quick_workers
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("benchgate.load.workers.multiprocessing", quick_workers.Multiprocessing())
         yield

@@ -236,7 +236,8 @@ def _text(path: Path) -> str:
     try:
         return read_text_file(path, _MAX_BYTES)
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
+        example = "write one, like `demand: {output_tokens_per_s: 5000}` (docs/guides/cost.md)"
+        raise ValueError(f"{path}: there is no such file; {example}") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -272,6 +273,7 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
     """Read a stored run and choose its level. Raises UsageError with the reason if nothing can be sized by it."""
     from benchgate.gate.evidence.costs import price_mismatch
     from benchgate.gate.summary.metric_rows import metric_rows
+    from benchgate.model.run import RunStatus
     from benchgate.report.sizing import NamedRun
     from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
     from benchgate.store.repository import Store
@@ -290,6 +292,8 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
         if why is not None or verdict is None:
             judged_so = verdict is not None and not stored.calibrates
             next_step = f"; `benchgate report {stored.id}` says why: fix that and measure again" if judged_so else ""
+            if stored.status is RunStatus.PARTIAL:
+                next_step = f"; resume it with `benchgate run SUITE --resume --run {stored.id}`"
             raise UsageError(f"run {stored.id} {why}, so nothing is sized by it{next_step}")
         if role not in stored.arms:
             raise UsageError(f"run {stored.id} has no {role.value}")

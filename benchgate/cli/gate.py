@@ -109,6 +109,7 @@ def report(
 
     require_link([form], report_url, None)
     path = out or Path(form.file_name)
+    refuse_unwritable(path)
     with Store.open(store, create=False) as opened:
         run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None

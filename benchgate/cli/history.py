@@ -53,9 +53,10 @@ class TrendBy(StrEnum):
 
 
 def require_place(output: TrendFormat, out: Path | None) -> None:
-    """Raise UsageError for a PNG without a file."""
+    """Raise UsageError for a PNG without a file, and for a file that cannot be written."""
     if output is TrendFormat.PNG and out is None:
         raise UsageError("--format png is written to a file: name it with -o FILE")
+    options.refuse_unwritable(out)
 
 
 def trend_document(

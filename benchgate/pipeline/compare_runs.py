@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -48,7 +49,10 @@ def select_runs(store: Store, names: Sequence[str]) -> SelectedRuns:
     try:
         return _named(store, names)
     except UsageError as error:
-        raise UsageError(f"no stored run is of a suite {suite!r}; and {error}") from None
+        known = dict.fromkeys(run.suite_name for run in store.runs())
+        if near := get_close_matches(suite, known, n=1):
+            raise UsageError(f"no stored run is of a suite {suite!r}; did you mean {near[0]!r}?") from None
+        raise UsageError(f"no stored run is of a suite {suite!r}, and {error}") from None
 
 
 def _is_a_run(store: Store, name: str) -> bool:

@@ -67,6 +67,12 @@ PLAIN = Screen()
 Cell = tuple[str, Style | None]
 
 
+def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the columns that a table of these texts takes."""
+    widths = [max(len(terminal_line(row[at])) for row in (headings, *rows)) for at in range(len(headings))]
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
 def table_lines(
     screen: Screen,
     headings: Sequence[str],
@@ -79,7 +85,7 @@ def table_lines(
     """Yield the lines of a table, escaped.
 
     Columns in `right` are aligned right. Where the table is too wide for the screen, the widest of the columns in
-    `shrink` are cut with an ellipsis.
+    `shrink` are cut in their middle.
     """
     cells = [[(terminal_line(one), None) if isinstance(one, str) else (terminal_line(one[0]), one[1]) for one in row]
              for row in ([(heading, Style.DIM) for heading in headings], *rows)]  # fmt: skip
@@ -92,7 +98,8 @@ def table_lines(
     for row in cells:
         parts = []
         for at, ((text, style), width) in enumerate(zip(row, widths, strict=True)):
-            cut = text if len(text) <= width else text[: width - 1] + _ELLIPSIS
+            kept = width // 2
+            cut = text if len(text) <= width else text[: width - kept - 1] + _ELLIPSIS + text[len(text) - kept :]
             blank = " " * (width - len(cut))
             parts.append(blank + screen.paint(cut, style) if at in right else screen.paint(cut, style) + blank)
         yield (indent + _GAP.join(parts)).rstrip()

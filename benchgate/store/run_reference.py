@@ -71,9 +71,10 @@ def _unknown_run(connection: Connection, ref: str, suite: str | None) -> UsageEr
             f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
             "characters of it, or the run's label"
         )
-    names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
-    near = get_close_matches(ref, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_join_ids(ids)}"
+    names = {name: name for name in (*ids, *(row.label for row in known if row.label is not None), *_KNOWN)}
+    prefixes = {id_[: len(ref)]: id_ for id_ in reversed(ids)}  # of several that begin alike the newest
+    near = get_close_matches(ref, prefixes | names, n=1)
+    hint = f"did you mean {(prefixes | names)[near[0]]}?" if near else f"the newest runs are {_join_ids(ids)}"
     return UsageError(f"no run is called {ref!r}; {hint}")
 
 

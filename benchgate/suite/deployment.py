@@ -345,12 +345,17 @@ Address = Annotated[
 ]
 
 
+# A variable as another tool refers to it. Without braces it needs a `_`: a password may begin with `$` too.
+_VARIABLE = re.compile(r"\$(?:\{(?:(?i:env)[:.])?([A-Z_][A-Z0-9_]*)\}|([A-Z]+(?:_[A-Z0-9]+)+))")
+
+
 def _check_reference(text: str) -> None:
     if reference_name(text) is None:
-        raise ValueError(
-            f"holds a literal of {len(text)} characters; a suite holds no secret: "
-            "put it in an environment variable and write ${env:NAME}"
-        )
+        variable = _VARIABLE.fullmatch(text)
+        remedy = "put it in an environment variable and write ${env:NAME}"
+        if variable is not None:
+            remedy = f"did you mean ${{env:{variable[1] or variable[2]}}}?"
+        raise ValueError(f"holds a literal of {len(text)} characters; a suite holds no secret: {remedy}")
 
 
 Reference = Annotated[
@@ -634,10 +639,13 @@ class DeploymentSpec(Section):
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> Self:
-        if sum(way is not None for way in (self.url, self.embedded, self.sim)) != 1:
-            raise ValueError("a deployment needs exactly one of `url`, `embedded` and `sim`")
+        ways = [name for name in ("url", "embedded", "sim") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            found = "leave out " + " or ".join(f"`{name}`" for name in ways)
+            remedy = found if ways else 'add its address, like `url: "http://host:8000"`'
+            raise ValueError(f"a deployment needs exactly one of `url`, `embedded` and `sim`; {remedy}")
         if self.url is not None and not self.model:
-            raise ValueError("a deployment with a `url` needs the `model` name it serves")
+            raise ValueError("a deployment with a `url` needs the `model` name it serves; add `model: NAME`")
         if self.gpu_devices and self.gpu is None:
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
         refuse_two_authorizations(self.api_key, self.headers)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.model.arrivals import (
@@ -148,7 +148,6 @@ _PROCESSES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(segments=st.lists(_SEGMENTS, min_size=1, max_size=5), arrival=_PROCESSES, seed=st.integers(0, 2**32))
 def test_offsets_ascend_within_the_profile_whatever_it_is(
     segments: list[Segment], arrival: ArrivalProcess, seed: int
@@ -160,7 +159,6 @@ def test_offsets_ascend_within_the_profile_whatever_it_is(
     assert all(0 <= at <= round(profile.duration_s * 1e9) for at in found)
 
 
-@settings(max_examples=60, deadline=None)
 @given(segments=st.lists(_SEGMENTS, min_size=1, max_size=5), share=st.floats(0, 1))
 def test_integral_up_to_an_instant_is_what_the_instant_was_asked_for(segments: list[Segment], share: float) -> None:
     profile = RateProfile(tuple(segments))

@@ -158,7 +158,7 @@ def mutated(draw: st.DrawFn) -> str:
     return "\n".join(lines)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(mutated())
 @example(
     "deployments: {a: [], b: 1, c: {url: []}}\ngate: {checks: [1, {}, {metric: []}]}\nload: []\nquality: {tasks: 3}"

@@ -158,7 +158,7 @@ def test_plan_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Pa
     assert result.returncode == 2
     assert "bad.yaml:2:1: sede" in result.stderr
     assert "there is no suite file 'nosuch.yaml'" in result.stderr
-    assert "drills/cold-start.yaml: plan " in result.stdout
+    assert "drills/cold-start.yaml: takes " in result.stdout
 
 
 def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is ask
 SUITE = """
 suite: budgeted
 deployments:
-  plain: {sim: {ttft: 20ms, itl: 2ms}}
-  failing: {sim: {ttft: 20ms, itl: 2ms, faults: ["http-error@40%"]}}
+  plain: {sim: {ttft: 5ms, itl: 1ms}}
+  failing: {sim: {ttft: 5ms, itl: 1ms, faults: ["http-error@40%"]}}
 baseline: plain
 candidate: failing
 error_budget:

@@ -24,7 +24,7 @@ suite: faults
 deployments:
   baseline: {{url: "{baseline}", model: m}}
   candidate: {{url: "{candidate}", model: m}}
-limits: {{connect: 1s, first_token: 5s, stall: 2s, total: 10s, ready: 2s}}
+limits: {{connect: 1s, first_token: 5s, stall: 2s, total: 10s, ready: {ready}}}
 load:
   workload: {{input: 8 tokens, output: 8 tokens}}
   blocks: {blocks}
@@ -58,8 +58,9 @@ def broken(received: Received) -> Iterable[Step]:
     return [json_response({"error": "no"}, status=500)]
 
 
-def write_suite(folder: Path, baseline: str, candidate: str, blocks: int = 2) -> None:
-    (folder / "suite.yaml").write_text(SUITE.format(baseline=baseline, candidate=candidate, blocks=blocks))
+def write_suite(folder: Path, baseline: str, candidate: str, blocks: int = 2, ready: str = "2s") -> None:
+    text = SUITE.format(baseline=baseline, candidate=candidate, blocks=blocks, ready=ready)
+    (folder / "suite.yaml").write_text(text)
 
 
 @pytest.mark.parametrize("respond", [failing_when_streamed, empty_when_streamed], ids=["500", "empty answers"])
@@ -74,7 +75,7 @@ def test_a_candidate_that_fails_under_load_is_blocked(tmp_path: Path, respond: R
 @pytest.mark.parametrize("respond", [empty, broken], ids=["empty answers always", "500 always"])
 def test_a_candidate_that_fails_at_the_start_is_not_measured(tmp_path: Path, respond: Respond) -> None:
     with ScriptedServer(healthy) as baseline, ScriptedServer(respond) as candidate:
-        write_suite(tmp_path, baseline.url, candidate.url)
+        write_suite(tmp_path, baseline.url, candidate.url, ready="500ms")
         result = here(tmp_path, "run", "suite.yaml", "--format", "json")
     assert (document(result)["outcome"], result.returncode) == ("INVALID", 12), result.stdout
     assert "did not answer at the start" in document(result)["reason"]
@@ -90,12 +91,10 @@ def test_a_baseline_that_fails_makes_the_evidence_invalid(tmp_path: Path) -> Non
     assert any("CUDA out of memory" in (detail or "") for detail in stored.load[0].requests.error_detail)
 
 
-def test_two_servers_that_are_down_are_both_told(tmp_path: Path) -> None:
+def test_two_servers_that_are_down_are_both_named(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as one, ScriptedServer(healthy) as other:
         addresses = (one.url, other.url)
-    write_suite(tmp_path, *addresses)
-    path = tmp_path / "suite.yaml"
-    path.write_text(path.read_text().replace("ready: 2s", "ready: 500ms"))
+    write_suite(tmp_path, *addresses, ready="500ms")
     result = here(tmp_path, "run", "suite.yaml")
     assert result.returncode == 12
     (told,) = [line for line in result.stdout.splitlines() if "guard targets-up" in line]
@@ -106,11 +105,20 @@ def test_two_servers_that_are_down_are_both_told(tmp_path: Path) -> None:
 
 def test_a_server_that_is_down_at_the_start_is_named(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as baseline:
-        write_suite(tmp_path, baseline.url, "http://127.0.0.1:9")
+        write_suite(tmp_path, baseline.url, "http://127.0.0.1:9", ready="500ms")
         result = here(tmp_path, "run", "suite.yaml", "--format", "json")
     assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
     assert "the candidate candidate did not answer at the start" in document(result)["reason"]
     assert latest_evidence(tmp_path).run.status is RunStatus.PARTIAL
+
+
+def test_a_run_on_a_port_without_a_server_does_not_wait_for_one(tmp_path: Path) -> None:
+    write_suite(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9/other")
+    path = tmp_path / "suite.yaml"
+    path.write_text(path.read_text().replace(", ready: 2s", ""))
+    result = here(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
+    assert "the baseline at http://127.0.0.1:9 cannot be reached: could not connect" in document(result)["reason"]
 
 
 def test_one_server_under_two_names_is_noticed_before_any_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +173,7 @@ def test_an_interrupted_shadow_comparison_keeps_what_was_answered(tmp_path: Path
     assert (stored.shadow.fault, len(stored.shadow.items), stored.shadow.expected_n) == ("interrupted", 10, 20)
 
 
-def test_a_server_killed_in_the_middle_is_named_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+def test_a_server_killed_in_the_middle_is_named_and_its_measurements_are_kept(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as baseline:
         candidate = ScriptedServer(healthy)
         candidate.__enter__()

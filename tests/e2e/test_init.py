@@ -17,11 +17,11 @@ pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is ask
 ROOT = Path(__file__).parents[2]
 ACTING = f"""
 suite: acting
-deployments: {{s: {{sim: {{ttft: 10ms, itl: 10ms}}}}}}
+deployments: {{s: {{sim: {{ttft: 10ms, itl: 5ms}}}}}}
 baseline: s
 candidate: s
 load:
-  workload: {{input: 8, output: 50}}
+  workload: {{input: 8, output: 20}}
   blocks: 2
   warmup: 0
   sweep:

@@ -25,16 +25,16 @@ baseline: f16
 candidate: same
 slo: {{ttft: 20s, tpot: 5s, target: 90%}}
 load:
-  workload: {{input: 40 tokens, output: 16 tokens, text: letters}}
+  workload: {{input: 20 tokens, output: 8 tokens, text: letters}}
   blocks: 4
   sweep:
-    - {{stage: c2, concurrency: 2, requests: 16}}
+    - {{stage: c2, concurrency: 2, requests: 12}}
     - {{stage: r20, rate: 20/s, requests: 8}}
 quality:
   tasks: [{ROOT}/suites/tasks/add.yaml, {ROOT}/suites/tasks/fact.yaml]
   limit: 60
   max_tokens: 32
-shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 40, max_tokens: 32}}
+shadow: {{prompts: {ROOT}/suites/data/shadow.jsonl, limit: 40, max_tokens: 16}}
 gate:
   alpha: 0.01
   # The engines run on the load generator's own cores, which may be busy with other tests too.
@@ -89,7 +89,7 @@ def test_what_the_servers_counted_agrees_with_what_the_client_got(runs: Runs) ->
     windows = {(window.stage, window.arm, window.block): window for window in evidence.telemetry}
     assert set(windows) == {(seen.stage, seen.arm, seen.block) for seen in evidence.load}
     for seen in evidence.load:
-        counts = compare_counts(windows[seen.stage, seen.arm, seen.block], [seen], unrecorded=0, longest=16)
+        counts = compare_counts(windows[seen.stage, seen.arm, seen.block], [seen], unrecorded=0, longest=8)
         assert {count.what for count in counts} == {"prompt tokens", "generated tokens"}
         assert all(count.excess_ratio <= 0.01 and count.shortfall_ratio <= 0.01 for count in counts), counts
 
@@ -98,7 +98,7 @@ def test_everything_planned_was_stored(runs: Runs) -> None:
     folder, _ = runs
     evidence = latest_evidence(folder)
     assert len(evidence.load) == 2 * 4 * 2
-    assert {len(o.requests) for o in evidence.load if o.stage == "c2"} == {16}
+    assert {len(o.requests) for o in evidence.load if o.stage == "c2"} == {12}
     assert [len(o.items) for o in evidence.quality] == [60] * 4
     assert evidence.shadow is not None and len(evidence.shadow.items) == 40
     order = [o.arm.value for o in evidence.load if o.stage == "c2"]

@@ -25,6 +25,7 @@ LENIENT = ClientBounds.model_construct(
     achieved_ratio=0.5,
 )
 SLOTS = sim_settings(prefill_s=0.0001, decode_s=0.01, decode_per_sequence_s=0.0001, batch=2)
+FAST = sim_settings(prefill_s=0.0001, decode_s=0.001, batch=2)
 
 
 def options(url: str, **changed: Any) -> SearchOptions:
@@ -82,9 +83,9 @@ def test_concurrency_of_a_server_is_its_number_of_slots() -> None:
     }  # fmt: skip
 
 
-def test_what_would_resolve_a_level_counts_what_was_sent_there_too() -> None:
+def test_requests_needed_for_a_level_include_those_sent() -> None:
     told: list[str] = []
-    with serve_sim(SLOTS) as server:
+    with serve_sim(FAST) as server:
         asked = options(server.url, highest="2", target="90%", probe=20, load={"slo": "ttft=5s"})
         document: Any = run_search(asked, told.append)
     unresolved = [probe for probe in document["probes"] if probe["standing"] == "unresolved"]
@@ -92,7 +93,7 @@ def test_what_would_resolve_a_level_counts_what_was_sent_there_too() -> None:
     assert all(probe["requests_needed"] > probe["sent"] for probe in unresolved)
     assert document["requests_needed"] == min(probe["requests_needed"] for probe in unresolved)
     assert told[0] == "1 in flight, look 1: 4 requests"
-    assert next(line for line in told if "unresolved" in line).startswith("1 in flight: unresolved, ")
+    assert next(line for line in told if "neither" in line).startswith("1 in flight: shown neither to meet nor")
 
 
 def test_server_that_is_not_there_ends_the_search_and_has_no_capacity() -> None:
@@ -104,7 +105,7 @@ def test_server_that_is_not_there_ends_the_search_and_has_no_capacity() -> None:
 
 def test_client_that_is_the_bottleneck_is_no_capacity_of_the_server() -> None:
     late = LENIENT.model_copy(update={"send_lag_max_s": 1e-9, "send_lag_p99_s": 1e-9})
-    with serve_sim(SLOTS) as server:
+    with serve_sim(FAST) as server:
         document: Any = run_search(replace(options(server.url), bounds=late))
     assert "load generator was the bottleneck" in document["fault"]
     assert len(document["looks_left_out"]) == 3

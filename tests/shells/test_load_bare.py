@@ -3,7 +3,7 @@ import os
 import signal
 import socket
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from benchgate.load.results import StageResult, merged
 from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS
 from benchgate.load.shards import Shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_ns
+from benchgate.load.standalone.run import SyntheticRequests, describe, run_load_test, schedule_ns
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
@@ -26,6 +26,7 @@ from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedRequest
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import quick_command
+from tests.fakes.blocks import record
 from tests.fakes.scripted_server import (
     CLOSE,
     DONE,
@@ -70,7 +71,7 @@ def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ())
 
 
-def test_document_says_what_was_asked_and_what_came() -> None:
+def test_document_holds_options_and_measurements() -> None:
     paced: list[Step] = [step for word in "abcd" for step in (token(word), 0.01)]
     steps = [stream_head() + role_event(), *paced, finish("length") + usage(7, 4) + DONE + LAST_CHUNK]
     with ScriptedServer(lambda received: steps) as server:
@@ -130,7 +131,7 @@ def test_open_loop_for_a_time_schedules_by_its_rate() -> None:
     assert document["load"]["rate_rps"] == 100
 
 
-def test_closed_loop_for_a_time_counts_what_it_sent() -> None:
+def test_closed_loop_for_a_time_counts_its_requests() -> None:
     with ScriptedServer(answering(lambda received: "a b")) as server:
         document = bare(server.url, concurrency=2, duration="200ms")
         assert document["requests"]["scheduled"] > 2
@@ -164,35 +165,32 @@ def test_two_workers_send_the_same_requests_as_one() -> None:
     assert [measured <= sent for sent in prompts] == [True, True]
 
 
+def verdict_of(good: Sequence[bool]) -> Any:
+    """Return the verdict on a load with these outcomes of its requests, in the order they were sent."""
+    options = LoadOptions.parse(
+        url="http://a", model="m", engine="openai", concurrency=1, requests=len(good), slo="e2e=60s"
+    )
+    columns = RequestColumns.pack([record(index, 0.01 if fine else None) for index, fine in enumerate(good)])
+    result = StageResult.of(columns, float(len(good)), ClientUse(cpu_s=0.05, wall_s=len(good), workers=1))
+    return describe(options, "openai", result, partial=False, warmup=0)["verdict"]
+
+
 @pytest.mark.parametrize(
     ("good_of_200", "outcome", "exit_code"),
     [(200, "PASS", 0), (190, "INCONCLUSIVE", 11), (150, "BLOCK", 10), (0, "BLOCK", 10)],
 )
-@pytest.mark.usefixtures("punctual")
 def test_verdict_follows_from_the_share_of_good_requests(good_of_200: int, outcome: str, exit_code: int) -> None:
-    def respond(received: Received) -> Iterable[Step]:
-        number = len(server.requests)  # the bad ones are spread evenly
-        good = number * good_of_200 // 200 > (number - 1) * good_of_200 // 200
-        return [WHOLE] if good else [json_response({"error": "busy"}, status=503)]
-
-    with ScriptedServer(respond) as server:
-        verdict = bare(server.url, concurrency=1, requests=200, slo="e2e=60s")["verdict"]
+    # the bad ones are spread evenly
+    verdict = verdict_of([(i + 1) * good_of_200 // 200 > i * good_of_200 // 200 for i in range(200)])
     assert verdict["method"] == "korn_graubard over 10 blocks"
     assert (verdict["outcome"], verdict["exit_code"]) == (outcome, exit_code)
     assert f"{good_of_200} of 200" in verdict["reason"]
     assert verdict["goodput_lower"] <= good_of_200 / 200 <= verdict["goodput_upper"]
 
 
-@pytest.mark.usefixtures("punctual")
 def test_one_bad_moment_shows_less_than_as_many_misses_spread_over_the_window() -> None:
     """30 of 200 are bad: enough for a breach if they were independent, but they came in one burst."""
-
-    def respond(received: Received) -> Iterable[Step]:
-        good = not 40 < len(server.requests) <= 70
-        return [WHOLE] if good else [json_response({"error": "busy"}, status=503)]
-
-    with ScriptedServer(respond) as server:
-        verdict = bare(server.url, concurrency=1, requests=200, slo="e2e=60s")["verdict"]
+    verdict = verdict_of([not 40 <= number < 70 for number in range(200)])
     assert "170 of 200" in verdict["reason"]
     assert verdict["outcome"] == "INCONCLUSIVE"
     assert verdict["goodput_upper"] > 0.95
@@ -203,14 +201,20 @@ def test_one_bad_moment_shows_less_than_as_many_misses_spread_over_the_window() 
     ("requests", "method"),
     [(9, "clopper_pearson"), (10, "korn_graubard over 2 blocks"), (70, "korn_graubard over 10 blocks")],
 )
-@pytest.mark.usefixtures("punctual")
 def test_verdict_names_its_method(requests: int, method: str) -> None:
-    with ScriptedServer(lambda received: [WHOLE]) as server:
-        verdict = bare(server.url, concurrency=1, requests=requests, slo="e2e=60s")["verdict"]
+    verdict = verdict_of([True] * requests)
     assert verdict["method"] == method
     assert verdict["goodput_lower"] == pytest.approx(0.05 ** (1 / requests))  # none missed: nothing depends
     assert verdict["requests_needed"] == (None if requests == 70 else 59)  # 0.95 ** 59 is the first power below 5 %
     assert verdict["reason"].endswith("about 59 in all would do") == (requests < 59)
+
+
+@pytest.mark.usefixtures("punctual")
+def test_enough_good_answers_pass() -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        document = bare(server.url, concurrency=1, requests=70, slo="e2e=60s")
+    assert (document["verdict"]["outcome"], document["verdict"]["exit_code"]) == ("PASS", 0)
+    assert "70 of 70" in document["verdict"]["reason"]
 
 
 @pytest.mark.parametrize("load", [{"concurrency": 2}, {"rate": "50/s", "arrival": "constant"}])
@@ -222,13 +226,13 @@ def test_server_that_dies_half_way_gives_no_verdict(load: dict[str, Any]) -> Non
         return [0.01, WHOLE]
 
     with ScriptedServer(respond) as server:
-        document = bare(server.url, **load, duration="6s", slo="e2e=60s")
+        document = bare(server.url, **load, duration="3s", slo="e2e=60s")
     assert document["requests"]["ok"] > 0
-    assert 0 < document["down_after_s"] < 6
+    assert 0 < document["down_after_s"] < 3
     verdict = document["verdict"]
     assert (verdict["outcome"], verdict["exit_code"]) == ("INVALID", 12)
     assert "the server stopped accepting connections after" in verdict["reason"]
-    assert verdict["reason"].endswith("of 6.00 s")
+    assert verdict["reason"].endswith("of 3.00 s")
     assert (verdict["goodput_lower"], verdict["goodput_upper"], verdict["method"]) == (None, None, None)
 
 
@@ -251,7 +255,7 @@ def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("answered", "options"), [(5, {}), (0, {"slo": "ttft=60s"}), (5, {"workers": "2"})])
-def test_interrupted_load_tells_what_was_answered(answered: int, options: dict[str, Any]) -> None:
+def test_interrupted_load_keeps_answered_requests(answered: int, options: dict[str, Any]) -> None:
     def respond(received: Received) -> Iterable[Step]:
         if len(server.requests) <= answered:
             return [WHOLE]
@@ -297,7 +301,7 @@ def test_answers_in_numbers_are_successes_without_a_token(found: list[object], c
 
 
 @pytest.mark.parametrize("slo", [[], ["--slo", "ttft=60s"]], ids=["no bound", "slo"])
-def test_saturated_client_is_told_of_and_is_no_success(
+def test_saturated_client_is_reported_and_is_no_success(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slo: list[str]
 ) -> None:
     monkeypatch.setattr("benchgate.load.standalone.run.saturation_reasons", lambda use, columns, rate: ("too busy",))
@@ -326,7 +330,7 @@ def test_key_never_comes_to_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert b"sk-very-secret" not in written
 
 
-def test_engine_is_found_by_who_owns_the_model() -> None:
+def test_engine_is_detected_by_the_owner_of_the_model() -> None:
     def respond(received: Received) -> Iterable[Step]:
         if received.method == "GET":
             return [json_response({"data": [{"id": "m", "owned_by": "llamacpp"}]})]
@@ -362,7 +366,7 @@ def test_engine_is_found_by_who_owns_the_model() -> None:
         ({"url": "localhost"}, "not the address of a server"),
     ],
 )
-def test_wrong_options_are_refused_with_what_to_write(wrong: dict[str, Any], said: str) -> None:
+def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, Any], said: str) -> None:
     options = {"url": "http://127.0.0.1:1", "model": "m", "concurrency": 2, "requests": 4, **wrong}
     with pytest.raises(UsageError, match=said):
         LoadOptions.parse(**options)

@@ -11,7 +11,7 @@ import weakref
 from time import monotonic_ns
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.load.decode.body import RawBody
@@ -65,7 +65,6 @@ def test_events_as_servers_send_them_are_kept_whole_though_none_of_them_is_looke
     assert payload(response) == b'data: {"content": "word"}\n\n' * 7 + b"data: [DONE]\n\n"
 
 
-@settings(max_examples=60)
 @given(chunked_bodies().filter(ends_once).flatmap(lambda made: st.tuples(st.just(made), reads_of(HEAD + made.raw))))
 def test_any_split_of_any_body_gives_all_of_it_and_its_last_byte_is_the_end(
     made: tuple[MadeBody, list[bytes]],

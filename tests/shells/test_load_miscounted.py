@@ -65,7 +65,7 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
 
 
 @pytest.mark.parametrize(
-    ("pieces", "counted", "told"),
+    ("pieces", "counted", "fault"),
     [
         (8, 8, None),
         (8, 7, None),  # the tail of a token, withheld
@@ -79,25 +79,26 @@ def loaded(pieces: int, counted: int, slo: str | None, words: str = "a") -> dict
         (30, 30, None),  # it passes the limit, and sends what it counts
     ],
 )
-def test_counts_that_no_text_stands_behind_make_a_tpot_invalid(pieces: int, counted: int, told: str | None) -> None:
-    document = loaded(pieces, counted, "tpot=60s,ttft=60s")
-    told = None if told is None else f"in 100 % of the answers the server's usage counts {told}"
-    assert document["miscounted"] == told
-    if told is None:
-        assert "usage" not in document["verdict"]["reason"]
-    else:
-        assert (document["verdict"]["outcome"], document["verdict"]["exit_code"]) == ("INVALID", 12)
-        assert document["verdict"]["reason"].startswith(told)
+def test_token_counts_are_compared_with_the_pieces_of_text(pieces: int, counted: int, fault: str | None) -> None:
+    rows = [replace(record(index, 0.01, tokens=pieces), output_tokens=counted) for index in range(12)]
+    expected = None if fault is None else f"in 100 % of the answers the server's usage counts {fault}"
+    assert miscounted(RequestColumns.pack(rows), 8) == expected
 
 
-def test_they_say_nothing_against_bounds_without_tokens() -> None:
+@pytest.mark.parametrize("counted", [6, 10])
+def test_a_load_with_miscounted_tokens_has_an_invalid_tpot(counted: int) -> None:
+    document = loaded(8, counted, "tpot=60s,ttft=60s")
+    assert (document["verdict"]["outcome"], document["verdict"]["exit_code"]) == ("INVALID", 12)
+    assert document["verdict"]["reason"].startswith(document["miscounted"])
+
+
+def test_miscounted_tokens_leave_bounds_without_tokens_valid() -> None:
     document = loaded(8, 4, "ttft=60s,e2e=60s")
     assert document["miscounted"] is not None
     assert "usage" not in document["verdict"]["reason"]
-    assert loaded(8, 4, None)["miscounted"] == document["miscounted"]
 
 
-def test_an_odd_one_or_two_are_nobodys_habit() -> None:
+def test_two_miscounted_answers_of_twenty_prove_nothing() -> None:
     def told(counted: int) -> str | None:
         rows = [record(index, 0.01, tokens=10) for index in range(20)]
         odd = [replace(one, output_tokens=counted) for one in rows]
@@ -110,7 +111,7 @@ def test_an_odd_one_or_two_are_nobodys_habit() -> None:
     )
 
 
-def test_a_search_knows_what_every_request_asked_for() -> None:
+def test_a_search_compares_counts_with_the_requested_tokens() -> None:
     rows = RequestColumns.pack([replace(record(index, 0.01, tokens=2), output_tokens=8000) for index in range(50)])
     search = ArmSearch(SETTINGS, Slo(tpot_s=0.001), ClientBounds(), 8)
     search.take(1, rows, ClientUse(cpu_s=0.1, wall_s=20, workers=1))
@@ -125,7 +126,7 @@ def answers(count: int, odd: int) -> RequestColumns:
 @pytest.mark.parametrize(
     ("slo", "odd", "ends"), [(Slo(tpot_s=60), 3, True), (Slo(tpot_s=60), 2, False), (Slo(ttft_s=60), 200, False)]
 )
-def test_a_search_by_tpot_ends_there(slo: Slo, odd: int, ends: bool) -> None:
+def test_miscounted_tokens_end_a_search_by_tpot(slo: Slo, odd: int, ends: bool) -> None:
     search = ArmSearch(SETTINGS, slo, ClientBounds())
     search.take(1, answers(200, odd), ClientUse(cpu_s=0.1, wall_s=20, workers=1))
     if ends:

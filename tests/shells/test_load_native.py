@@ -87,7 +87,7 @@ def marks_of(ends: list[int]) -> array[int]:
 
 @compiled
 @given(bodies())
-@settings(max_examples=1_500)
+@settings(max_examples=15 * settings().max_examples)
 @example((WHOLE * 6, [len(WHOLE) * 6]))
 @example((WHOLE * 6, list(range(1, len(WHOLE) * 6 + 1))))
 @example((WHOLE * 3 + chunk(BEFORE + b"\\" + AFTER), [len(WHOLE), len(WHOLE) * 4]))
@@ -99,7 +99,7 @@ def test_any_body_in_chunks_says_the_same_either_way(made: tuple[bytes, list[int
 
 @compiled
 @given(bodies(), st.integers(0, 40))
-@settings(max_examples=500)
+@settings(max_examples=5 * settings().max_examples)
 def test_a_body_that_begins_later_says_the_same_either_way(made: tuple[bytes, list[int]], before: int) -> None:
     raw, ends = made
     marks = marks_of([end + before for end in ends])
@@ -143,7 +143,7 @@ PIECES = st.sampled_from(ENDS) | st.binary(max_size=3)
 
 @compiled
 @given(st.lists(PIECES, max_size=6).map(b"".join))
-@settings(max_examples=1_000)
+@settings(max_examples=10 * settings().max_examples)
 def test_the_same_reads_may_be_the_end(data: bytes) -> None:
     library = native.library()
     assert library is not None

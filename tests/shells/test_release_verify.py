@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.cli.options import ResultFormat
@@ -116,7 +116,6 @@ def test_verdict_that_does_not_promote_holds_with_its_own_code(store: Store, blo
     assert (found.holds, found.exit_code) == (True, ExitCode.BLOCK)
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_one_changed_byte_of_the_report_is_found(data: st.DataObject, folder: Path, passed: Decision) -> None:
     page = folder / "report.html"

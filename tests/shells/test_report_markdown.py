@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -179,7 +179,6 @@ def headings(text: str) -> list[str]:
     return re.findall("^### (.*)$", text, re.MULTILINE)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(hostile.TEXTS) - 1), st.integers(0, 120_000), st.integers(0, 120_000))
 def test_any_budget_is_kept_and_what_it_cost_is_named(number: int, one: int, other: int) -> None:
     view, (small, large) = summary_of(number), sorted((one, other))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.sim.content import Unsupported, json_pieces
@@ -105,7 +105,6 @@ def test_pieces_of_several_tokens_are_cut_between_reasoning_and_answer() -> None
     ]
 
 
-@settings(max_examples=80, deadline=None)
 @given(key=st.integers(0, 2**32 - 1), tokens=st.integers(1, 120))
 def test_instance_of_a_schema_satisfies_it_in_as_many_tokens_as_there_are(key: int, tokens: int) -> None:
     whole = json_pieces(PERSON, key, tokens, cut=False)

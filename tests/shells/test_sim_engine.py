@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.sim.engine import ConstantPace, Due, Engine, Job, Model, block_names
@@ -340,7 +340,6 @@ def test_room_of_a_client_that_left_comes_back_unless_the_engine_leaks() -> None
     assert model.kv_ratio == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     shapes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 300), st.integers(1, 20)), min_size=1, max_size=25),
     batch=st.integers(1, 5),

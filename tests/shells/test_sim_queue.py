@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.errors import SuiteError
@@ -113,7 +113,6 @@ def test_jitter_and_speed_change_the_service_that_is_stated() -> None:
     assert instants_ms(run(queue(), [fast]), fast) == [15]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     gaps_ms=st.lists(st.integers(0, 90), min_size=1, max_size=60),
     servers=st.integers(1, 4),

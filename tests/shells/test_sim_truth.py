@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.sim.ground_truth import CompletedRequest, Durations, GroundTruth, RequestLabels, spread
@@ -15,7 +15,6 @@ SECOND = 1_000_000_000
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 3 * SECOND), min_size=1, max_size=60))
 def test_binned_durations_have_the_quantiles_of_the_durations(values: list[int]) -> None:
     durations = Durations()

@@ -222,9 +222,10 @@ class LoadOptions:
                 "--concurrency (closed loop)": self.concurrency,
                 "--rate (open loop)": self.rate_rps,
                 "--trace (replay)": self.replay,
-            }
+            },
+            "--concurrency 8 or --rate 4/s",
         )
-        _exactly_one({"--requests": self.requests, "--duration": self.duration_s})
+        _exactly_one({"--requests": self.requests, "--duration": self.duration_s}, "--duration 60s")
         for name in ("concurrency", "requests", "input_tokens", "output_tokens", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -404,10 +405,12 @@ def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, E
     return base, server, named
 
 
-def _exactly_one(given: Mapping[str, object]) -> None:
-    if sum(value is not None for value in given.values()) != 1:
+def _exactly_one(given: Mapping[str, object], example: str) -> None:
+    found = [name.split()[0] for name, value in given.items() if value is not None]
+    if len(found) != 1:
         *most, last = given
-        raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}")
+        remedy = f"found {' and '.join(found)}: leave out one" if found else f"found none: add one, like {example}"
+        raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}; {remedy}")
 
 
 def _read(option: str, parse: Callable[[str], _T], text: str) -> _T:

@@ -6,6 +6,7 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -46,6 +47,7 @@ from benchgate.suite.stages import RAMP_SERVICE_TIMES
 from benchgate.suite.workload import Workload
 from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.server_lock import locked_servers
 from benchgate.units import show_duration, show_percent
 
 if TYPE_CHECKING:
@@ -393,7 +395,8 @@ def run_load_test(
     target, engine = target_of(options)
     warmup: int | None = None
     partial, phase = False, "warm-up"
-    with fleet_of(options, None if watch is None else lambda figures: watch(phase, figures)) as fleet:
+    watched = None if watch is None else lambda figures: watch(phase, figures)
+    with exclusive_server(target), fleet_of(options, watched) as fleet:
         try:
             warmed = warm_up_server(fleet, options, target)
             warmup, phase = warmed.requests, "load"
@@ -463,6 +466,14 @@ def _target(options: LoadOptions, engine: str) -> Target:
         secret_headers=options.secret_headers,
         route=options.route,
     )
+
+
+@contextmanager
+def exclusive_server(target: Target) -> Iterator[None]:
+    """Keep others from measuring the server during the block. Raises UsageError if someone does."""
+    with locked_servers([target]) as name_holder:
+        name_holder("benchgate load")
+        yield
 
 
 class LoadInterrupted(KeyboardInterrupt):

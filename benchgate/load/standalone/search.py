@@ -15,6 +15,7 @@ from benchgate.load.standalone.run import (
     SATURATION_REMEDY,
     LoadInterrupted,
     PhaseWatch,
+    exclusive_server,
     fleet_of,
     send_load,
     target_of,
@@ -115,7 +116,8 @@ def run_search(
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
     down, partial, warmup, service_s, phase = None, False, None, None, "warm-up"
-    with fleet_of(options.base, None if watch is None else lambda figures: watch(phase, figures)) as fleet:
+    watched = None if watch is None else lambda figures: watch(phase, figures)
+    with exclusive_server(target), fleet_of(options.base, watched) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
@@ -140,7 +142,8 @@ def run_search(
                         if probe.level == look.level:
                             finding = probe.finding
                             good = f"{finding.good:,} of {finding.scheduled:,} requests good"
-                            found = f"{finding.standing.value}, {good}"
+                            more = "" if finding.needs is None else f", {finding.needs:,} more needed"
+                            found = f"{finding.standing.words} ({good}{more})"
                     note(f"{_shown(options, look.level)}: {found}")
         except LoadInterrupted:
             partial = True

@@ -127,7 +127,7 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
         deployment = next((row.deployment for row in rows if row.role is role), None)
         source = None if deployment is None else price_source(deployment)
         if source is not None:
-            yield f"price of the {name if role is Arm.CANDIDATE else role.value}: {source}"
+            yield f"price of the {name if role is Arm.CANDIDATE else role.value}: that {source}"
 
 
 def _counting_level(best: StageRow, other: StageRow | None, name: str) -> Iterator[str]:
