@@ -69,7 +69,7 @@ def _choices(param: Any) -> str:
 def _default(param: Any) -> str:
     value = param.default
     if value is None or value is False or value in ((), []) or callable(value):
-        return ""
+        return _cell(param.show_default) if isinstance(param.show_default, str) else ""
     return f"`{getattr(value, 'value', value)}`"
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from benchgate.model.client import ClientProfile
 
 _LOG_EVERY_S = 15.0
+_SERVER, _LOAD, _REQUESTS, _CLIENT, _SEARCH, _RESULT = (
+    "Server", "Load", "Requests", "Load generator", "Capacity search", "Result",
+)  # fmt: skip
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
 _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
@@ -37,81 +40,145 @@ def load(
         str, typer.Argument(metavar="URL", help="Address of an OpenAI-compatible server: host:8000 or https://host/v1.")
     ],
     model: Annotated[
-        str | None, typer.Option(help="Model name [default: the one that the server lists].", show_default=False)
+        str | None,
+        typer.Option(help="Model name.", show_default="the one that the server lists", rich_help_panel=_SERVER),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Dialect of the server, or auto.")] = "auto",
-    concurrency: Annotated[int | None, typer.Option(help="Requests in flight (closed loop).")] = None,
-    rate: Annotated[str | None, typer.Option(help="Requests per second (open loop), like 8/s.")] = None,
+    engine: Annotated[str, typer.Option(help="Dialect of the server, or auto.", rich_help_panel=_SERVER)] = "auto",
+    concurrency: Annotated[
+        int | None, typer.Option(help="Requests in flight (closed loop).", rich_help_panel=_LOAD)
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Requests per second (open loop), like 8/s.", rich_help_panel=_LOAD)
+    ] = None,
     arrival: Annotated[
-        str | None, typer.Option(help="Arrivals of --rate: poisson (default), constant or gamma:CV.")
+        str | None,
+        typer.Option(help="Arrivals of --rate: poisson (default), constant or gamma:CV.", rich_help_panel=_LOAD),
     ] = None,
-    trace: Annotated[str | None, typer.Option(help="Trace file to replay (open loop).")] = None,
-    speed: Annotated[float | None, typer.Option(help="Speed factor of --trace.")] = None,
-    requests: Annotated[int | None, typer.Option(help="Number of requests.")] = None,
-    duration: Annotated[str | None, typer.Option(help="Measured time, like 60s.")] = None,
+    trace: Annotated[str | None, typer.Option(help="Trace file to replay (open loop).", rich_help_panel=_LOAD)] = None,
+    speed: Annotated[float | None, typer.Option(help="Speed factor of --trace.", rich_help_panel=_LOAD)] = None,
+    requests: Annotated[int | None, typer.Option(help="Number of requests.", rich_help_panel=_LOAD)] = None,
+    duration: Annotated[str | None, typer.Option(help="Measured time, like 60s.", rich_help_panel=_LOAD)] = None,
     think_time: Annotated[
-        str | None, typer.Option(help="Pause between an answer and the next request of --concurrency, like 2s.")
+        str | None,
+        typer.Option(
+            help="Pause between an answer and the next request of --concurrency, like 2s.", rich_help_panel=_LOAD
+        ),
     ] = None,
     ramp_to: Annotated[
-        str | None, typer.Option(help="Change --rate linearly to this one within --duration, like 16/s.")
+        str | None,
+        typer.Option(help="Change --rate linearly to this one within --duration, like 16/s.", rich_help_panel=_LOAD),
     ] = None,
     prompts: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Prompts to send: JSON Lines of ours, OpenAI's or ShareGPT's.")
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prompts to send: JSON Lines of ours, OpenAI's or ShareGPT's.",
+            rich_help_panel=_REQUESTS,
+        ),
     ] = None,
-    input_tokens: Annotated[int | None, typer.Option(help="Length of each prompt [default: 100].")] = None,
-    output_tokens: Annotated[int, typer.Option(help="Length of each response.")] = 128,
+    input_tokens: Annotated[
+        int | None, typer.Option(help="Length of each prompt.", show_default="100", rich_help_panel=_REQUESTS)
+    ] = None,
+    output_tokens: Annotated[int, typer.Option(help="Length of each response.", rich_help_panel=_REQUESTS)] = 128,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="chat, completions, responses or embeddings [default: the one that URL ends in, or chat]."),
+        typer.Option(
+            help="chat, completions, responses or embeddings.",
+            show_default="the one that URL ends in, or chat",
+            rich_help_panel=_SERVER,
+        ),
     ] = None,
-    workers: Annotated[str, typer.Option(help="Load generator processes, or auto.")] = "auto",
+    workers: Annotated[str, typer.Option(help="Load generator processes, or auto.", rich_help_panel=_CLIENT)] = "auto",
     cluster: options.ClusterOption = None,
-    slo: Annotated[str | None, typer.Option(help="SLO of a good request: ttft=500ms,tpot=80ms.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file too.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.")] = 0,
+    slo: Annotated[
+        str | None, typer.Option(help="SLO of a good request: ttft=500ms,tpot=80ms.", rich_help_panel=_RESULT)
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the result to this file too.", rich_help_panel=_RESULT)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of prompts and arrivals.", rich_help_panel=_REQUESTS)] = 0,
     salt: Annotated[
         int | None,
-        typer.Option(help="Seed of the words of prompts; random by default, 0 for none.", show_default=False),
+        typer.Option(
+            help="Seed of the words of prompts; random by default, 0 for none.",
+            show_default=False,
+            rich_help_panel=_REQUESTS,
+        ),
     ] = None,
     api_key_env: Annotated[
         str | None,
         typer.Option(
-            help="Environment variable with the API key [default: OPENAI_API_KEY over https and to private addresses]."
+            help="Environment variable with the API key.",
+            show_default="OPENAI_API_KEY, over https and to private addresses",
+            rich_help_panel=_SERVER,
         ),
     ] = None,
     header: Annotated[
-        list[str] | None, typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
+        list[str] | None,
+        typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.", rich_help_panel=_SERVER),
     ] = None,
-    ca: Annotated[str | None, typer.Option(help="CA certificates to trust instead of the system's.")] = None,
-    cert: Annotated[str | None, typer.Option(help="Client certificate, PEM.")] = None,
-    key: Annotated[str | None, typer.Option(help="Key of the client certificate, PEM.")] = None,
-    proxy: Annotated[str | None, typer.Option(help="HTTP proxy; the environment's is not used.")] = None,
+    ca: Annotated[
+        str | None, typer.Option(help="CA certificates to trust instead of the system's.", rich_help_panel=_SERVER)
+    ] = None,
+    cert: Annotated[str | None, typer.Option(help="Client certificate, PEM.", rich_help_panel=_SERVER)] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Key of the client certificate, PEM.", rich_help_panel=_SERVER)
+    ] = None,
+    proxy: Annotated[
+        str | None, typer.Option(help="HTTP proxy; the environment's is not used.", rich_help_panel=_SERVER)
+    ] = None,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Report the read delay by kernel timestamps of arrivals.")
+        bool,
+        typer.Option(
+            "--audit", help="Report the read delay by kernel timestamps of arrivals.", rich_help_panel=_CLIENT
+        ),
     ] = False,
     warmup: Annotated[
-        str, typer.Option(help="Requests before the measurement; auto sends until TTFT is stable.")
+        str,
+        typer.Option(help="Requests before the measurement; auto sends until TTFT is stable.", rich_help_panel=_LOAD),
     ] = "auto",
-    search: Annotated[str | None, typer.Option(help="Search the capacity over rate or concurrency.")] = None,
-    lowest: Annotated[str | None, typer.Option("--from", help="Lowest level of --search, like 1/s.")] = None,
-    highest: Annotated[str | None, typer.Option("--to", help="Highest level of --search, like 64/s.")] = None,
-    target: Annotated[str | None, typer.Option(help="Share of good requests for --search [default: 95%].")] = None,
-    resolution: Annotated[str | None, typer.Option(help="Resolution of --search [default: 10%].")] = None,
-    probe: Annotated[int | None, typer.Option(help="Most requests per level of --search [default: 1000].")] = None,
-    budget: Annotated[int | None, typer.Option(help="Most requests of a whole --search.")] = None,
-    least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
-    save: Annotated[bool, typer.Option("--save", help="Keep the result in the store, for trend and compare.")] = False,
+    search: Annotated[
+        str | None, typer.Option(help="Search the capacity over rate or concurrency.", rich_help_panel=_SEARCH)
+    ] = None,
+    lowest: Annotated[
+        str | None, typer.Option("--from", help="Lowest level of --search, like 1/s.", rich_help_panel=_SEARCH)
+    ] = None,
+    highest: Annotated[
+        str | None, typer.Option("--to", help="Highest level of --search, like 64/s.", rich_help_panel=_SEARCH)
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Share of good requests for --search.", show_default="95%", rich_help_panel=_SEARCH),
+    ] = None,
+    resolution: Annotated[
+        str | None, typer.Option(help="Resolution of --search.", show_default="10%", rich_help_panel=_SEARCH)
+    ] = None,
+    probe: Annotated[
+        int | None,
+        typer.Option(help="Most requests per level of --search.", show_default="1000", rich_help_panel=_SEARCH),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Most requests of a whole --search.", rich_help_panel=_SEARCH)
+    ] = None,
+    least: Annotated[
+        str | None, typer.Option("--min", help="Required capacity: judge --search by it.", rich_help_panel=_SEARCH)
+    ] = None,
+    save: Annotated[
+        bool,
+        typer.Option("--save", help="Keep the result in the store, for trend and compare.", rich_help_panel=_RESULT),
+    ] = False,
     label: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name to find the saved result by; implies --save.")
+        str | None,
+        typer.Option(metavar="NAME", help="Name to find the saved result by; implies --save.", rich_help_panel=_RESULT),
     ] = None,
     store: options.StoreOption = options.STORE,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Load-test one server
 
-    With --slo it judges the server's goodput and exits with the verdict's code.
+    Prints a table of latencies. With --slo it judges the server's goodput and exits with the verdict's code.
 
-    Example: benchgate load http://gpu:8000 --model m --rate 8/s --duration 60s
+    Example: benchgate load gpu:8000 --rate 8/s --duration 60s --slo ttft=500ms
     """
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
@@ -180,7 +247,9 @@ def load(
         with _live_display(None, None) as display:
             result = run_search(chosen, display.note, display.watch)
     _write(result, json_file, output)
-    if save and not result["partial"] and result["metrics"]:
+    if save and result["partial"]:
+        log_progress("an interrupted load is not saved")
+    elif save and result["metrics"]:
         from benchgate.pipeline.import_load import save_load
 
         run_id = save_load(store, result, label)
@@ -195,9 +264,13 @@ def _require_store(address: str, label: str | None) -> None:
 
     if label is not None:
         require_spelling(label)
+    taken = None
     with Store.open(address) as store:
-        if label is not None and any(run.label == label for run in store.runs()):
-            raise UsageError(f"--label {label}: a run of the store has this label; choose another")
+        if label is not None:
+            with suppress(UsageError):
+                taken = store.resolve(label)
+    if taken is not None:
+        raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
 
 
 def _log_key(load: LoadOptions, named: str | None) -> None:
@@ -265,7 +338,7 @@ class _Display:
 
     def _figures(self, phase: str, figures: LiveFigures) -> Iterator[str]:
         left_s = self._left_s(figures) if phase == "load" else None
-        yield f"{figures.elapsed_s:.0f} s" + ("" if left_s is None else f" ({left_s:.0f} s left)")
+        yield f"{figures.elapsed_s:.0f} s" + (f" ({left_s:.0f} s left)" if left_s else "")
         yield f"{figures.in_flight:,} in flight"
         yield f"{figures.ended:,} done"
         if figures.requests_per_s is not None:

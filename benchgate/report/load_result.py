@@ -19,7 +19,7 @@ _PACE = {"requests_per_s": "requests/s", "output_tokens_per_s": "output tokens/s
 _SLO = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
 _STANDINGS = {
     "pass": ("met", Style.GREEN),
-    "breach": ("missed", Style.RED),
+    "fail": ("missed", Style.RED),
     "open": ("open", None),
     "unresolved": ("unresolved", Style.MAGENTA),
 }
@@ -119,7 +119,7 @@ def _latencies(document: Document, screen: Screen) -> Iterator[str]:
 
 
 def _decimals(seconds: float) -> int:
-    return 2 if seconds < 0.01 else 1 if seconds < 1 else 0
+    return 2 if seconds < 0.00995 else 1 if seconds < 0.9995 else 0
 
 
 def _slo(slo: Document) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from benchgate.report.load_result import render_load, render_search
 from benchgate.report.screen import PLAIN, Screen
+from benchgate.stats.capacity_search import LevelStatus
 from tests.golden import assert_golden
 
 
@@ -126,8 +127,8 @@ SEARCH: dict[str, Any] = {
     "requests_sent": 1600,
     "requests_needed": 2400,
     "probes": [
-        probe(64, "breach", 210),
-        probe(16, "breach", 340),
+        probe(64, "fail", 210),
+        probe(16, "fail", 340),
         probe(8, "pass", 396),
         probe(12, "unresolved", 379),
     ],
@@ -148,6 +149,11 @@ def test_a_search_gives_the_answer_first_then_a_table_of_levels() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert text.startswith("The capacity is between 8/s and 16/s")
     assert_golden("load-search.txt", text)
+
+
+@pytest.mark.parametrize("status", LevelStatus)
+def test_a_level_may_have_any_status(status: LevelStatus) -> None:
+    assert "64/s" in render_search({**SEARCH, "probes": [probe(64, status.value, 210)]}, PLAIN)
 
 
 @pytest.mark.parametrize(("render", "document"), [(render_load, LOAD), (render_search, SEARCH)])
