@@ -157,8 +157,7 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial:
     if not partial and (newest := connection.scalar(judging.limit(1).offset(_OFFSETS[ref]))) is not None:
         raise UsageError(
             f"{ref} means nothing here: the store has too few complete runs{its_suite}; run {newest} is not complete: "
-            "name it by its id",
-            remedies=(Remedy("resume it", Command.RESUME, newest),),
+            "name it by its id"
         )
     which = "has no run" if ref == "@latest" else "has fewer than two runs"
     imported = of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)

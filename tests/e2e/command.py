@@ -79,4 +79,4 @@ def document(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 def latest_evidence(folder: Path) -> Evidence:
     """What the store holds of the newest run."""
     with Store.open(str(folder / STORE), create=False) as store:
-        return store.evidence(store.resolve("@latest"))
+        return store.evidence(store.resolve("@latest", partial=True))
