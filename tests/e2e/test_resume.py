@@ -360,7 +360,7 @@ def asked(path: Path, question: str, unknown: Any) -> Any:
         (("--run", "abcd"), "--run is about the run that --resume continues"),
         (("--ignore-missing-spool",), "--ignore-missing-spool is about the run that --resume continues"),
         (("--resume", "--label", "new"), "leave --label out"),
-        (("--resume", "--only", "load"), "a run of one part cannot be resumed"),
+        (("--resume", "--only", "load"), "a run of one part, or a quick one, cannot be resumed"),
         (("--resume",), "there is no benchgate store"),
     ],
 )
