@@ -1,9 +1,9 @@
 """Names of a run for users: its id, a unique id prefix, its label, @latest, @previous or @promoted; rules for labels.
 
-@latest and @previous are complete runs that judge a candidate: partial runs, calibrations, files of other tools and
-runs dated in the future are found by id or label alone. @promoted is the newest run in a baseline series whose
-promotion was not withdrawn. Only a whole id takes precedence: a label that is also another run's id prefix is
-ambiguous, and so is refused, as is a label that merely looks like an id.
+@latest and @previous are runs that judge a candidate, complete ones as long as there are any: calibrations, files of
+other tools and runs dated in the future are found by id or label alone. @promoted is the newest run in a baseline
+series whose promotion was not withdrawn. Only a whole id takes precedence: a label that is also another run's id prefix
+is ambiguous, and so is refused, as is a label that merely looks like an id.
 """
 
 from __future__ import annotations
@@ -149,18 +149,12 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial:
     if ref not in _OFFSETS:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
-    judging = of_suite(_judging(connection), suite)
-    query = judging if partial else judging.where(run.c.status == RunStatus.COMPLETE.value)
-    found = connection.scalar(query.limit(1).offset(_OFFSETS[ref]))
+    judging = of_suite(_judging(connection), suite).limit(1).offset(_OFFSETS[ref])
+    complete = None if partial else connection.scalar(judging.where(run.c.status == RunStatus.COMPLETE.value))
+    found = complete or connection.scalar(judging)
     if found is not None:
         return str(found)
     its_suite = f" of suite {suite!r}" if suite is not None else ""
-    if not partial and (newest := connection.scalar(judging.limit(1).offset(_OFFSETS[ref]))) is not None:
-        raise UsageError(
-            f"{ref} means nothing here: the store has too few complete runs{its_suite}; run {newest} is not complete: "
-            "name it by its id",
-            remedies=(Remedy("resume it", Command.RESUME, newest),),
-        )
     which = "has no run" if ref == "@latest" else "has fewer than two runs"
     imported = of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
     hint = ""

@@ -58,7 +58,7 @@ class Benchgate:
         where = ("--store", str(store), "--work-dir", str(self.folder / "work"), "--report", report)
         code, document = self._json("run", str(path), *where, "--format", "json")
         with Store.open(str(store)) as opened:
-            evidence = opened.evidence(opened.resolve("@latest"))
+            evidence = opened.evidence(opened.resolve("@latest", partial=True))
         return Decided(code, document, evidence)
 
     def _json(self, *arguments: str) -> tuple[int, dict[str, Any]]:
