@@ -18,10 +18,10 @@ from benchgate.errors import UsageError
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.pipeline.judge import Decision, decide_stored, report_html, write_report
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.pipeline.suite_file import SuiteFile
 from benchgate.pipeline.suite_file import load_suite as load_suite_file
-from benchgate.pipeline.work import Progress
 from benchgate.store.repository import Store
 
 _T = TypeVar("_T", covariant=True)
@@ -178,7 +178,7 @@ def run(
         raise UsageError(f"{file.path} has several candidates; load it with one: load_suite(…, candidate=…) of {names}")
     options = RunOptions(store, Path(work_dir).resolve(), label, cluster, allow_actions, allow_code)
     with file.located_errors():
-        return Result(run_suite(file.suite, file.folder, options, progress or _Silent()))
+        return Result(run_suite(file.suite, file.folder, options, progress or Progress()))
 
 
 def judge(run: str = "@latest", *, store: str = STORE, policy: SuiteFile | None = None) -> Result:
@@ -196,14 +196,6 @@ def compare(baseline: str, candidate: str, *, store: str = STORE) -> Result:
 def open_store(address: str = STORE) -> RunStore:
     """Open a store: an SQLite file or a PostgreSQL URL. Raises UsageError if there is none."""
     return RunStore(Store.open(address, create=False))
-
-
-class _Silent:
-    def begin(self, phase: str, steps: int) -> None: ...
-
-    def step(self, done: str) -> None: ...
-
-    def note(self, line: str) -> None: ...
 
 
 def _plain(value: object) -> object:

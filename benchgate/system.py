@@ -1,8 +1,9 @@
-"""Files: read text within a limit, and write atomically (a reader finds the old file or the new one, never a part)."""
+"""Files: read text within a limit, lock, write atomically (a reader finds the old file or the new, never a part)."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -105,3 +106,46 @@ def read_text_file(file: Path, limit_bytes: int = SUITE_BYTES, encoding: str = "
         raise NotTextError(f"it is larger than {limit_bytes:,} bytes")
     text = data.decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def try_file_lock(handle: int) -> bool:
+    """Lock an open file without waiting. Returns False where another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def open_locked(path: Path) -> int | None:
+    """Open a file, made if it is missing, and lock it without waiting. None where another process has it.
+
+    The lock goes with this process, and is not inherited by those that it starts.
+    """
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        if not try_file_lock(handle):
+            os.close(handle)
+            return None
+        if is_same_file(handle, path):
+            return handle
+        os.close(handle)  # its last holder removed it, and a third process may have made another
+
+
+def remove_locked(handle: int, path: Path) -> None:
+    """Remove a file of `open_locked` while it is locked, so that a process waiting for it notices; then close it."""
+    try:
+        if is_same_file(handle, path):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
+
+
+def is_same_file(handle: int, path: Path) -> bool:
+    """Return True if an open file is the one of this name."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    own = os.fstat(handle)
+    return (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)

@@ -204,6 +204,14 @@ def show_duration(seconds: float) -> str:
     return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
 
 
+def show_span(seconds: float) -> str:
+    """187 → `3 min`, 4,000 → `1 h 7 min`: how long something takes that a person waits for."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min".removesuffix(" 0 min")
+
+
 def show_size(size_bytes: float) -> str:
     """8,589,934,592 → `8.00 GiB`."""
     unit = next((unit for unit in ("TiB", "GiB") if size_bytes >= _BYTES[unit]), "MiB")

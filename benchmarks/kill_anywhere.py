@@ -27,6 +27,7 @@ from pathlib import Path
 from benchgate.errors import BenchgateError
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.pipeline import resume
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -62,22 +63,19 @@ _BEGUN = "begun"
 _STEP = re.compile(r"block (\d+) of \d+, stage (\S+) on (\S+)|(capacity/\S+), look (\d+), on (\S+)")
 
 
-class Witness:
+class Witness(Progress):
     """Tells a file of each step, at once: what a killed process wrote to it stays."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def begin(self, phase: str, steps: int) -> None:
+    def begin(self, phase: Phase) -> None:
         """A phase starts: the first one, when the run is in the store."""
         os.write(self._file, f"{_BEGUN}\n".encode())
 
     def step(self, done: str) -> None:
         """One step is done and stored."""
         os.write(self._file, f"{done}\n".encode())
-
-    def note(self, line: str) -> None:
-        """Nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)

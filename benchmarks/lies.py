@@ -26,6 +26,7 @@ from zlib import crc32
 
 from benchgate.errors import BenchgateError
 from benchgate.model.verdict import Verdict
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.suite.loader import parse_suite
@@ -179,19 +180,6 @@ class Ended:
         return self.outcome in case.wanted and re.search(case.names, reasons) is not None and not slandered
 
 
-class Quiet:
-    """Progress that nobody watches."""
-
-    def begin(self, phase: str, steps: int) -> None:
-        """Show nothing."""
-
-    def step(self, done: str) -> None:
-        """Show nothing."""
-
-    def note(self, line: str) -> None:
-        """Show nothing."""
-
-
 def suite_of(case: Case, urls: Mapping[str, str], seed: int) -> str:
     """Return the suite of a case as text, for servers at the addresses of `before` and `after`. JSON is YAML."""
     deployments: dict[str, dict[str, object]] = {
@@ -238,7 +226,7 @@ def _run(text: str, folder: Path) -> Ended:
     began_s = time.monotonic()
     try:
         options = RunOptions(str(folder / "store.db"), folder / "work")
-        verdict = run_suite(parse_suite(text, "lies.yaml"), folder, options, Quiet()).verdict
+        verdict = run_suite(parse_suite(text, "lies.yaml"), folder, options, Progress()).verdict
     except BenchgateError as error:
         return Ended("REFUSED", (str(error),), time.monotonic() - began_s)
     return Ended(verdict.outcome, tuple(_reasons(verdict)), time.monotonic() - began_s)

@@ -192,7 +192,7 @@ def _wrapped(line: str) -> list[str]:
     return textwrap.wrap(line, 108, subsequent_indent=indent, drop_whitespace=True) or [""]
 
 
-_SHADES = {"BLOCK": "#ff7b72", "PASS": "#7ee787", "$ ": "#a5d6ff"}
+_SHADES = {"BLOCK": "#ff7b72", "■": "#ff7b72", "●": "#7ee787", "$ ": "#a5d6ff"}
 PICTURES = {
     "run.svg": flow,
     "blocks.svg": blocks,

@@ -49,6 +49,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "verdict-server": ("release:verdict_server", "Serve verdicts to Flagger and Argo Rollouts"),
     },
     "History and cost": {
+        "runs": ("runs:runs", "List stored runs, newest first"),
+        "show": ("runs:show", "Describe a stored run"),
         "trend": ("history:trend", "Plot a metric over past runs"),
         "frontier": ("history:frontier", "Compare candidates by quality and cost"),
         "capacity": ("capacity:capacity", "Size a fleet for a demand"),
@@ -112,6 +114,9 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as refused:
+            if not refused.message and refused.ctx is not None:  # a missing argument or option
+                refused.message = " ".join((refused.ctx.command.help or "").partition("\n\nExample: ")[2].split())
+                refused.message = refused.message and f"Example: {refused.message}"
             message = _validation_message(refused.__cause__)
             if message is None:
                 raise
@@ -216,6 +221,7 @@ app = typer.Typer(
     cls=RootCommands,
     help="Measure a baseline and a candidate deployment of an LLM, and decide whether the candidate may be promoted.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # errors quote the user, so they are plain and escaped; help is in panels all the same
     epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict not stored or not published, "
@@ -232,7 +238,9 @@ def _action(context: typer.Context) -> None:
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True)) -> None:
+def _root(
+    version: bool = typer.Option(False, "--version", "-V", help="Print the version and exit.", is_eager=True),
+) -> None:
     if version:
         say(f"benchgate {__version__}\n")
         raise typer.Exit

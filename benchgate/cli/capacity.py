@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.completion import complete_runs, complete_stages
 from benchgate.cli.options import ResultFormat
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import UsageError
@@ -34,9 +35,14 @@ _LONGER = 1.05  # mean output lengths of the same requests seldom differ by more
 
 def capacity(
     demand: Annotated[Path, typer.Option(metavar="FILE", help="Demand file (`benchgate schema demand`).")],
-    run: Annotated[str | None, typer.Argument(metavar="RUN", help="Stored run that measured a replica.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(metavar="RUN", help="Stored run that measured a replica.", autocompletion=complete_runs),
+    ] = None,
     arm: Annotated[str | None, typer.Option(help="candidate (default) or baseline of the run.")] = None,
-    stage: Annotated[str | None, typer.Option(help="Size by this stage instead of the best one.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Size by this stage instead of the best one.", autocompletion=complete_stages)
+    ] = None,
     store: options.StoreOption = options.STORE,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
@@ -230,7 +236,8 @@ def _text(path: Path) -> str:
     try:
         return read_text_file(path, _MAX_BYTES)
     except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file") from None
+        example = "write one, like `demand: {output_tokens_per_s: 5000}` (docs/guides/cost.md)"
+        raise ValueError(f"{path}: there is no such file; {example}") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -266,6 +273,7 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
     """Read a stored run and choose its level. Raises UsageError with the reason if nothing can be sized by it."""
     from benchgate.gate.evidence.costs import price_mismatch
     from benchgate.gate.summary.metric_rows import metric_rows
+    from benchgate.model.run import RunStatus
     from benchgate.report.sizing import NamedRun
     from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
     from benchgate.store.repository import Store
@@ -275,7 +283,7 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
         raise UsageError(f"--arm is {arm!r}; expected {' or '.join(one.value for one in Arm)}")
     role = Arm(arm)
     with Store.open(address, create=False) as opened:
-        stored = opened.run(opened.resolve(run))
+        stored = opened.run(options.find_run(opened, run))
         judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
         verdict = judged[-1] if judged else None
         why = ineligible_because(stored, verdict)
@@ -284,6 +292,8 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
         if why is not None or verdict is None:
             judged_so = verdict is not None and not stored.calibrates
             next_step = f"; `benchgate report {stored.id}` says why: fix that and measure again" if judged_so else ""
+            if stored.status is RunStatus.PARTIAL:
+                next_step = f"; resume it with `benchgate run SUITE --resume --run {stored.id}`"
             raise UsageError(f"run {stored.id} {why}, so nothing is sized by it{next_step}")
         if role not in stored.arms:
             raise UsageError(f"run {stored.id} has no {role.value}")

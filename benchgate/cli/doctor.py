@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +14,9 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.options import ResultFormat, find_suite
-from benchgate.cli.saying import say, say_json
+from benchgate.cli.saying import say, say_escaped, say_json, stdout_screen
 from benchgate.errors import BenchgateError, ExitCode, UsageError
-from benchgate.escape import terminal_line
+from benchgate.report.screen import Screen, Style
 from benchgate.report.table import aligned
 from benchgate.units import show_duration, show_number
 
@@ -61,14 +63,31 @@ def doctor(
     if output is ResultFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
     else:
-        rows: list[tuple[str, str, str]] = []
-        for symptom in symptoms:
-            rows.append((symptom.state, symptom.name, symptom.found))
-            if symptom.remedy is not None:
-                rows.append(("", "", f"→ {symptom.remedy}"))
-        say("".join(f"{terminal_line(row)}\n" for row in aligned(rows)))
+        say_escaped("".join(f"{line}\n" for line in _lines(symptoms, stdout_screen())))
     if any(symptom.state == "FAIL" for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))
+
+
+def _lines(symptoms: Sequence[Symptom], screen: Screen) -> Iterator[str]:
+    """Yield a summary, then a line for each symptom with its remedy below; failures and warnings have colours."""
+    states = Counter(str(symptom.state) for symptom in symptoms)
+    worst = next((state for state in _STATES if states[state]), "OK")
+    counts = [f"{states[state]} {word}{'s' * (states[state] != 1)}" for state, (word, _) in _STATES.items()]
+    yield screen.paint(f"{worst}: {len(symptoms)} checks, {', '.join(counts)}", Style.BOLD, _style(worst))
+    width = max(len(symptom.name) for symptom in symptoms)
+    for symptom in symptoms:
+        first = f"{symptom.state:<4}  {symptom.name:<{width}}  "
+        for at, line in enumerate(screen.wrapped(symptom.found, " " * len(first), first=first)):
+            yield line if at else screen.paint(line[:4], _style(symptom.state)) + line[4:]
+        if symptom.remedy is not None:
+            yield from screen.wrapped(symptom.remedy, " " * (len(first) + 2), first=f"{'':{len(first)}}→ ")
+
+
+_STATES = {"FAIL": ("failure", Style.RED), "WARN": ("warning", Style.YELLOW)}
+
+
+def _style(state: str) -> Style:
+    return _STATES[state][1] if state in _STATES else Style.GREEN
 
 
 def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> list[Symptom]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.options import Format, find_suite, read_waivers, refuse_unwritable, today, waivers_for_stored
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
 from benchgate.cli.saying import log, say, say_json_text, say_markdown
@@ -53,8 +54,16 @@ def gate(
 
 @with_output
 def compare(
-    baseline: Annotated[str, typer.Argument(metavar="BASELINE", help="Stored run whose candidate is the reference.")],
-    candidate: Annotated[str, typer.Argument(metavar="CANDIDATE", help="Stored run whose candidate is judged.")],
+    baseline: Annotated[
+        str,
+        typer.Argument(
+            metavar="BASELINE", help="Stored run whose candidate is the reference.", autocompletion=complete_runs
+        ),
+    ],
+    candidate: Annotated[
+        str,
+        typer.Argument(metavar="CANDIDATE", help="Stored run whose candidate is judged.", autocompletion=complete_runs),
+    ],
     output: OutputOptions,
     policy: PolicyOption = None,
     waivers: options.WaiversOption = None,
@@ -73,7 +82,9 @@ def compare(
 
 def report(
     run: options.RunArgument = "@latest",
-    against: Annotated[str | None, typer.Option(metavar="RUN", help="Stored run to compare with.")] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Stored run to compare with.", autocompletion=complete_runs)
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="File to write.", show_default="report.html and the like"),
@@ -98,8 +109,9 @@ def report(
 
     require_link([form], report_url, None)
     path = out or Path(form.file_name)
+    refuse_unwritable(path)
     with Store.open(store, create=False) as opened:
-        run_id = opened.resolve(run)
+        run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         from benchgate.pipeline.judge import decide_stored, write_report, write_whole  # slow to import
@@ -125,8 +137,13 @@ def report(
 
 
 def waive(
-    check: Annotated[str, typer.Argument(help="Id of a check of the run, like ttft-p95@c4.")],
-    run: Annotated[str, typer.Option(help="Stored run: id, unique prefix, label, @latest or @previous.")],
+    check: Annotated[
+        str, typer.Argument(help="Id of a check of the run, like ttft-p95@c4.", autocompletion=complete_checks)
+    ],
+    run: Annotated[
+        str,
+        typer.Option(help="Stored run: id, unique prefix, label, @latest or @previous.", autocompletion=complete_runs),
+    ],
     ceiling: Annotated[str, typer.Option(help="Largest tolerated regression: 8%, 3 points or 600ms.")],
     expires: Annotated[str, typer.Option(metavar="DAY", help="Last day of the waiver (UTC).")],
     owner: Annotated[str, typer.Option(help="Who is responsible for it.")],
@@ -147,7 +164,7 @@ def waive(
 
     refuse_unwritable(file)
     with Store.open(store, create=False) as opened:
-        evidence = opened.evidence(opened.resolve(run))
+        evidence = opened.evidence(options.find_run(opened, run))
     candidate = evidence.run.arms[Arm.CANDIDATE]
     waiver = Waiver(
         check=check,
@@ -190,7 +207,7 @@ def _judge(
         suite = read_suite(policy_file).suite
     output = output.of_policy(policy_file)
     with output.cleared_on_failure(), Store.open(store, create=False) as opened:
-        run_id = opened.resolve(run)
+        run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         if reference is not None:
             given = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.completion import complete_stages, complete_suites
 from benchgate.cli.options import find_suite, today
 from benchgate.cli.saying import log, say, say_json_text
 from benchgate.errors import ExitCode, UsageError
@@ -52,9 +53,10 @@ class TrendBy(StrEnum):
 
 
 def require_place(output: TrendFormat, out: Path | None) -> None:
-    """Raise UsageError for a PNG without a file."""
+    """Raise UsageError for a PNG without a file, and for a file that cannot be written."""
     if output is TrendFormat.PNG and out is None:
         raise UsageError("--format png is written to a file: name it with -o FILE")
+    options.refuse_unwritable(out)
 
 
 def trend_document(
@@ -153,8 +155,8 @@ def _text(
 
 def trend(
     metric: Annotated[str, typer.Argument(metavar="METRIC", help="Metric, like ttft_s.")],
-    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
-    stage: Annotated[str | None, typer.Option(help="Only this load stage.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Only runs of this suite.", autocompletion=complete_suites)] = None,
+    stage: Annotated[str | None, typer.Option(help="Only this load stage.", autocompletion=complete_stages)] = None,
     task: Annotated[str | None, typer.Option(help="Only this eval task.")] = None,
     statistic: Annotated[
         str | None, typer.Option(help="Statistic of a latency: p50 (default), p90, p95, p99 or mean.")

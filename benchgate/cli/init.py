@@ -14,6 +14,7 @@ import typer
 from benchgate.cli.options import shipped_suites_dir
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import UsageError
+from benchgate.init.purpose import Purpose
 from benchgate.report.table import aligned
 
 
@@ -29,20 +30,23 @@ def init(
     api_key_env: Annotated[
         list[str] | None, typer.Option(help="Environment variable with the API key; twice for two keys.")
     ] = None,
+    purpose: Annotated[
+        Purpose | None, typer.Option("--for", help="What the candidate changes, for two endpoints.")
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--dir", help="Repository folder to write into.")] = None,
 ) -> None:
     """Write a first suite
 
     For two endpoints it also writes what CI needs; without them, a commented template.
 
-    Example: benchgate init --baseline http://old:8000 --candidate URL
+    Example: benchgate init --baseline http://old:8000 --candidate URL --for quantisation
     """
     if baseline is not None or candidate is not None:
         if drill is not None or list_drills:
             raise UsageError("a drill has its own deployments; leave out --baseline and --candidate, or the drill")
-        _init_from_endpoints(file, (baseline, candidate), model or [], api_key_env or [], folder or Path())
+        _init_from_endpoints(file, (baseline, candidate), model or [], api_key_env or [], folder or Path(), purpose)
         return
-    probing: dict[str, object] = {"--model": model, "--api-key-env": api_key_env, "--dir": folder}
+    probing: dict[str, object] = {"--model": model, "--api-key-env": api_key_env, "--for": purpose, "--dir": folder}
     for option, value in probing.items():
         if value:
             raise UsageError(f"{option} is for endpoints; add --baseline URL and --candidate URL")
@@ -77,7 +81,12 @@ def init(
 
 
 def _init_from_endpoints(
-    file: Path | None, urls: tuple[str | None, str | None], models: list[str], keys: list[str], folder: Path
+    file: Path | None,
+    urls: tuple[str | None, str | None],
+    models: list[str],
+    keys: list[str],
+    folder: Path,
+    purpose: Purpose | None,
 ) -> None:
     """Write a suite for two endpoints with its evals, a waiver file and a workflow, once both have responded."""
     from benchgate.init.files import CALLED, new_paths, render_files, write_files
@@ -97,7 +106,7 @@ def _init_from_endpoints(
         EndpointOption(Arm.BASELINE, first, model[0], key[0]),
         EndpointOption(Arm.CANDIDATE, second, model[1], key[1]),
     )
-    files = render_files(folder, suite, *probe_endpoints(named, os.environ))
+    files = render_files(folder, suite, *probe_endpoints(named, os.environ), purpose)
     write_files(files)
     say("".join(f"{path}\n" for path in files))
     quoted = shlex.quote(str(folder / suite))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,22 +15,30 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
-from benchgate.cli.options import refuse_unwritable
-from benchgate.cli.saying import log, say_json_text
+from benchgate.cli.options import ResultFormat, refuse_unwritable
+from benchgate.cli.saying import log, say_escaped, say_json_text, stderr_console, stdout_screen
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
-from benchgate.escape import json_text
+from benchgate.escape import json_text, terminal_line
 from benchgate.model.verdict import Outcome
+from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
+    from benchgate.load.live import LiveFigures
+    from benchgate.load.standalone.options import LoadOptions
     from benchgate.model.client import ClientProfile
 
+_LOG_EVERY_S = 15.0
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
 _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
 
 def load(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Base address of an OpenAI-compatible server.")],
-    model: Annotated[str, typer.Option(help="Model name.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="Address of an OpenAI-compatible server: host:8000 or https://host/v1.")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="Model name [default: the one that the server lists].", show_default=False)
+    ] = None,
     engine: Annotated[str, typer.Option(help="Dialect of the server, or auto.")] = "auto",
     concurrency: Annotated[int | None, typer.Option(help="Requests in flight (closed loop).")] = None,
     rate: Annotated[str | None, typer.Option(help="Requests per second (open loop), like 8/s.")] = None,
@@ -38,9 +49,21 @@ def load(
     speed: Annotated[float | None, typer.Option(help="Speed factor of --trace.")] = None,
     requests: Annotated[int | None, typer.Option(help="Number of requests.")] = None,
     duration: Annotated[str | None, typer.Option(help="Measured time, like 60s.")] = None,
-    input_tokens: Annotated[int, typer.Option(help="Length of each prompt.")] = 100,
+    think_time: Annotated[
+        str | None, typer.Option(help="Pause between an answer and the next request of --concurrency, like 2s.")
+    ] = None,
+    ramp_to: Annotated[
+        str | None, typer.Option(help="Change --rate linearly to this one within --duration, like 16/s.")
+    ] = None,
+    prompts: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Prompts to send: JSON Lines of ours, OpenAI's or ShareGPT's.")
+    ] = None,
+    input_tokens: Annotated[int | None, typer.Option(help="Length of each prompt [default: 100].")] = None,
     output_tokens: Annotated[int, typer.Option(help="Length of each response.")] = 128,
-    endpoint: Annotated[str, typer.Option(help="chat, completions, responses or embeddings.")] = "chat",
+    endpoint: Annotated[
+        str | None,
+        typer.Option(help="chat, completions, responses or embeddings [default: the one that URL ends in, or chat]."),
+    ] = None,
     workers: Annotated[str, typer.Option(help="Load generator processes, or auto.")] = "auto",
     cluster: options.ClusterOption = None,
     slo: Annotated[str | None, typer.Option(help="SLO of a good request: ttft=500ms,tpot=80ms.")] = None,
@@ -50,7 +73,12 @@ def load(
         int | None,
         typer.Option(help="Seed of the words of prompts; random by default, 0 for none.", show_default=False),
     ] = None,
-    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the API key.")] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            help="Environment variable with the API key [default: OPENAI_API_KEY over https and to private addresses]."
+        ),
+    ] = None,
     header: Annotated[
         list[str] | None, typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.")
     ] = None,
@@ -72,7 +100,12 @@ def load(
     probe: Annotated[int | None, typer.Option(help="Most requests per level of --search [default: 1000].")] = None,
     budget: Annotated[int | None, typer.Option(help="Most requests of a whole --search.")] = None,
     least: Annotated[str | None, typer.Option("--min", help="Required capacity: judge --search by it.")] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep the result in the store, for trend and compare.")] = False,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name to find the saved result by; implies --save.")
+    ] = None,
     store: options.StoreOption = options.STORE,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Load-test one server
 
@@ -83,14 +116,15 @@ def load(
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.pipeline.environment import usable_cpus
-    from benchgate.suite.deployment import resolve_secret
 
     refuse_unwritable(json_file)
+    save = save or label is not None
+    if save and search is not None:
+        raise UsageError("--save keeps a load test, and --search is none; leave it out")
+    if save:
+        _require_store(store, label)
     if cluster is None and (warning := missing_warning()) is not None:
         log(f"warning: {warning}")
-    api_key = None
-    if api_key_env is not None:
-        api_key = resolve_secret(f"${{env:{api_key_env}}}", os.environ, "--api-key-env")
     test: dict[str, Any] = dict(
         url=url,
         model=model,
@@ -102,6 +136,9 @@ def load(
         speed=speed,
         requests=requests,
         duration=duration,
+        think_time=think_time,
+        ramp_to=ramp_to,
+        prompts=prompts,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         endpoint=endpoint,
@@ -110,7 +147,7 @@ def load(
         slo=slo,
         seed=seed,
         salt=salt,
-        api_key=api_key,
+        api_key_env=api_key_env,
         headers=header or (),
         ca=ca,
         cert=cert,
@@ -131,55 +168,179 @@ def load(
         parsed = LoadOptions.parse(**test)
         from benchgate.load.standalone.run import run_load_test  # slow to import, and not needed to refuse an option
 
-        result: Mapping[str, Any] = run_load_test(parsed, log_progress)
-        code = _exit_code(result)
+        _log_key(parsed, api_key_env)
+        with _live_display(parsed.duration_s, parsed.requests) as display:
+            result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
     else:
         from benchgate.load.standalone.search import SearchOptions, run_search
 
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
-        result = run_search(SearchOptions.parse(over=search, load=test, **values), log_progress)
-        code = search_exit_code(result)
-    _write(result, json_file)
-    raise typer.Exit(int(code))
+        chosen = SearchOptions.parse(over=search, load=test, **values)
+        _log_key(chosen.base, api_key_env)
+        with _live_display(None, None) as display:
+            result = run_search(chosen, display.note, display.watch)
+    _write(result, json_file, output)
+    if save and not result["partial"] and result["metrics"]:
+        from benchgate.pipeline.import_load import save_load
+
+        run_id = save_load(store, result, label)
+        log_progress(f"saved as run {run_id}; compare it with another: benchgate compare RUN {label or run_id[:13]}")
+    raise typer.Exit(int(exit_code(result)))
 
 
-def _write(result: Mapping[str, Any], json_file: Path | None) -> None:
-    """Print a result, and write it to a file if one is named; a failed write does not keep it from being printed."""
-    text = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
+def _require_store(address: str, label: str | None) -> None:
+    """Raise before anything is measured what saving would raise after: for the store, and for the label."""
+    from benchgate.store.repository import Store
+    from benchgate.store.run_reference import require_spelling
+
+    if label is not None:
+        require_spelling(label)
+    with Store.open(address) as store:
+        if label is not None and any(run.label == label for run in store.runs()):
+            raise UsageError(f"--label {label}: a run of the store has this label; choose another")
+
+
+def _log_key(load: LoadOptions, named: str | None) -> None:
+    """Log the use of a key that nobody named, and that it was not sent where it could be read on the way."""
+    from benchgate.load.standalone.options import USUAL_KEY
+    from benchgate.targets.address import show_address
+
+    if named is not None or not os.environ.get(USUAL_KEY):
+        return
+    if load.api_key is not None:
+        log_progress(f"API key from {USUAL_KEY}")
+    elif "authorization" not in {*load.open_headers, *load.secret_headers}:
+        place = show_address(load.url)
+        log_progress(
+            f"{USUAL_KEY} is not sent to {place}, neither https nor private; send it by --api-key-env {USUAL_KEY}"
+        )
+
+
+@contextmanager
+def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
+    """Show a load under way: one updating line where stderr is a terminal, else a line every 15 s."""
+    if not sys.stderr.isatty():
+        yield _Display(duration_s, requests)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=stderr_console(), transient=True, redirect_stdout=False, redirect_stderr=False) as live:
+
+        def show(line: str) -> None:
+            live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"))
+
+        def keep(line: str) -> None:
+            live.console.print(Text(terminal_line(line)))
+
+        yield _Display(duration_s, requests, show, keep)
+
+
+class _Display:
+    """Figures of a load under way as lines. Without `show`, one is logged every 15 s."""
+
+    def __init__(
+        self,
+        duration_s: float | None,
+        requests: int | None,
+        show: Callable[[str], None] | None = None,
+        keep: Callable[[str], None] = log,
+    ) -> None:
+        self._duration_s, self._requests = duration_s, requests
+        self._show, self._keep = show, keep
+        self._logged_s = time.monotonic()
+
+    def note(self, line: str) -> None:
+        """Write a line that stays."""
+        self._keep(f"benchgate: {line}")
+
+    def watch(self, phase: str, figures: LiveFigures) -> None:
+        """Show the figures of a phase so far."""
+        line = f"{phase}: {', '.join(self._figures(phase, figures))}"
+        if self._show is not None:
+            self._show(line)
+        elif time.monotonic() - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = time.monotonic()
+            self.note(line)
+
+    def _figures(self, phase: str, figures: LiveFigures) -> Iterator[str]:
+        left_s = self._left_s(figures) if phase == "load" else None
+        yield f"{figures.elapsed_s:.0f} s" + ("" if left_s is None else f" ({left_s:.0f} s left)")
+        yield f"{figures.in_flight:,} in flight"
+        yield f"{figures.ended:,} done"
+        if figures.requests_per_s is not None:
+            yield f"{show_number(figures.requests_per_s)}/s"
+        if figures.failed:
+            yield f"{figures.failed:,} failed"
+        for name, latency_s in (("TTFT", figures.ttft_p50_s), ("TPOT", figures.tpot_p50_s)):
+            if latency_s is not None:
+                yield f"{name} {show_duration(latency_s)}"
+
+    def _left_s(self, figures: LiveFigures) -> float | None:
+        if self._duration_s is not None:
+            return max(0.0, self._duration_s - figures.elapsed_s)
+        if self._requests is None or not figures.requests_per_s:
+            return None
+        return max(0.0, (self._requests - figures.ended) / figures.requests_per_s)
+
+
+def _write(result: Mapping[str, Any], json_file: Path | None, output: ResultFormat) -> None:
+    """Print a result, and write it to a file if one is named; a failed write does not keep it from being printed.
+
+    Beside JSON, the findings go to standard error.
+    """
+    is_search = "search" in result
+    document = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
     try:
         if json_file is not None:
-            json_file.write_text(text, encoding="utf-8")
+            json_file.write_text(document, encoding="utf-8")
     except OSError as error:
         raise PublishError(f"{json_file} could not be written: {error.strerror}") from error
     finally:
-        say_json_text(text)
+        if output is ResultFormat.JSON:
+            say_json_text(document)
+            for line in search_remarks(result) if is_search else load_remarks(result):
+                log_progress(line)
+        else:
+            from benchgate.report.load_result import render_load, render_search
+
+            say_escaped((render_search if is_search else render_load)(result, stdout_screen()))
 
 
-def _exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code of a load test and log the reasons. A saturated client makes it INVALID, --slo or not."""
-    from benchgate.load.standalone.run import SATURATION_REMEDY
-
+def exit_code(result: Mapping[str, Any]) -> ExitCode:
+    """Return the exit code of a load test or a search. A saturated client makes a load test INVALID, --slo or not."""
     if result["partial"]:
-        log("benchgate: interrupted; the document holds what was measured by then")
         return interrupted_code()
-    code = ExitCode.OK
-    if result["client"]["saturated"]:
-        reasons = "; ".join(result["client"]["reasons"])
-        log(f"benchgate: the client was the bottleneck: {reasons}; {SATURATION_REMEDY}")
-        code = ExitCode.INVALID
     if "verdict" in result:
-        verdict = result["verdict"]
-        code = Outcome(verdict["outcome"]).exit_code()
-        if code is not ExitCode.OK and not result["client"]["saturated"]:
-            failures = result["failures"]
-            most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
-            log(f"benchgate: {verdict['outcome']}: {verdict['reason']}{most}")
-    elif not result["requests"]["ok"]:
-        failures = result["failures"]
-        first = failures[0]["detail"] if failures else "no request was sent"
-        log(f"benchgate: no request succeeded: {first}")
-        code = ExitCode.INVALID
-    return code
+        return Outcome(result["verdict"]["outcome"]).exit_code()
+    if "search" in result:
+        return ExitCode.OK if result["fault"] is None else ExitCode.INVALID
+    return ExitCode.INVALID if result["client"]["saturated"] or not result["requests"]["ok"] else ExitCode.OK
+
+
+def load_remarks(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reasons why a load test did not end with exit code 0."""
+    if result["partial"]:
+        yield "interrupted; the result holds what was measured by then"
+        return
+    client, failures, verdict = result["client"], result["failures"], result.get("verdict")
+    if client["saturated"]:
+        yield f"the client was the bottleneck: {'; '.join(client['reasons'])}; {client['remedy']}"
+    elif verdict is not None and verdict["exit_code"]:
+        most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
+        yield f"{verdict['outcome']}: {verdict['reason']}{most}"
+    if verdict is None and not result["requests"]["ok"]:
+        yield f"no request succeeded: {failures[0]['detail'] if failures else 'no request was sent'}"
+
+
+def search_remarks(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the findings of a search, and the reason of a verdict other than PASS."""
+    from benchgate.report.load_result import search_findings
+
+    yield from search_findings(result)
+    verdict = result.get("verdict")
+    if verdict is not None and verdict["exit_code"] and not result["partial"] and result["fault"] is None:
+        yield f"{verdict['outcome']}: {verdict['reason']}"
 
 
 def _client_profile(store: str) -> ClientProfile | None:
@@ -191,58 +352,6 @@ def _client_profile(store: str) -> ClientProfile | None:
     except BenchgateError as error:
         log(f"benchgate: the speed of the load generator here is unknown: {error}")
         return None
-
-
-def search_exit_code(result: Mapping[str, Any]) -> ExitCode:
-    """Return the exit code of a search and log its findings: 0 if it ended, unless `--min` requires a capacity."""
-    if result["partial"]:
-        log_progress("interrupted; the document holds what was measured by then")
-        return interrupted_code()
-    if result["fault"] is not None:
-        log_progress(str(result["fault"]))
-        return ExitCode.INVALID
-    for line in _findings(result):
-        log_progress(line)
-    if "verdict" not in result:
-        return ExitCode.OK
-    verdict = result["verdict"]
-    code = Outcome(verdict["outcome"]).exit_code()
-    if code is not ExitCode.OK:
-        log_progress(f"{verdict['outcome']}: {verdict['reason']}")
-    return code
-
-
-def _findings(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the bracket, or why there is none, with a remedy."""
-    capacity, over, why = result["capacity"], result["search"]["over"], _ENDED.get(result["stop"], "")
-    lower, upper = (None if capacity[end] is None else _level(capacity[end], over) for end in ("lower", "upper"))
-    if lower is not None and upper is not None:
-        yield f"the capacity is between {lower} and {upper}{why}"
-    elif lower is not None:
-        yield f"the capacity is {lower} or more{why}"
-    elif upper is not None:
-        yield f"the capacity is below {upper}{why}"
-    else:
-        yield f"no level was shown to meet or to miss the target{why}"
-    if result["requests_needed"] is not None:
-        yield f"about {result['requests_needed']:,} requests at one level would show more (--probe)"
-    unclear = [probe for probe in result["probes"] if probe["standing"] in ("open", "unresolved")]
-    short = ", ".join(_level(probe["level"], over) for probe in unclear if probe["window_short"])
-    if short:
-        yield f"measured for less than 10 s, or 10 % of its looks: {short}; give it more requests (--probe)"
-
-
-_ENDED = {
-    "never_breached": ": the highest level met the target; search further (--to)",
-    "unmet_at_minimum": ": the lowest level missed the target; start lower (--from)",
-    "unresolved": "; the remaining levels stayed unresolved",
-    "probes_exhausted": "; the search tried its maximum number of levels",
-    "budget_exhausted": "; the --budget is spent",
-}
-
-
-def _level(level: float, over: str) -> str:
-    return f"{level:g}/s" if over == "rate" else f"{level:g} in flight"
 
 
 def log_progress(line: str) -> None:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.saying import log
 from benchgate.errors import UsageError
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
     from benchgate.model.verdict import Waivers
+    from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
     from benchgate.suite.waivers import WaiverFile
 
@@ -56,7 +58,11 @@ class Part(StrEnum):
 SuiteArgument = Annotated[str, typer.Argument(metavar="SUITE", help="Suite file, or name of a shipped suite.")]
 RunArgument = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Stored run: id, unique prefix, label, @latest, @previous or @promoted."),
+    typer.Argument(
+        metavar="RUN",
+        help="Stored run: id, unique prefix, label, @latest, @previous or @promoted.",
+        autocompletion=complete_runs,
+    ),
 ]
 StoreOption = Annotated[
     str,
@@ -88,6 +94,13 @@ ClusterOption = Annotated[
     str | None,
     typer.Option("--cluster", metavar="URL", help="dask scheduler whose workers send the load: tcp://scheduler:8786."),
 ]
+WaitOption = Annotated[
+    bool, typer.Option("--wait", help="Wait while another run measures the same servers.", show_default="refused")
+]
+ServeMetricsOption = Annotated[
+    str | None,
+    typer.Option("--serve-metrics", metavar="PORT", help="Serve the progress to Prometheus on PORT or HOST:PORT."),
+]
 WaiversOption = Annotated[Path | None, typer.Option("--waivers", metavar="FILE", help="File of reviewed waivers.")]
 AsOfOption = Annotated[
     str | None,
@@ -95,8 +108,22 @@ AsOfOption = Annotated[
 ]
 ExplainOption = Annotated[
     str | None,
-    typer.Option("--explain", metavar="CHECK", help="Show how this check was decided, step by step."),
+    typer.Option(
+        "--explain",
+        metavar="CHECK",
+        help="Show how this check was decided, step by step.",
+        autocompletion=complete_checks,
+    ),
 ]
+
+
+def find_run(store: Store, reference: str) -> str:
+    """Return the id of the run that a reference names; log which newer runs @latest and @previous skip."""
+    run_id = store.resolve(reference)
+    if reference in ("@latest", "@previous") and (skipped := store.skipped_runs(run_id)):
+        which = f"the newer run {skipped[0]} is" if len(skipped) == 1 else f"{len(skipped)} newer runs are"
+        log(f"benchgate: {reference} is run {run_id}: {which} not complete and skipped; see `benchgate runs`")
+    return run_id
 
 
 def shipped_suites_dir() -> Path:
@@ -111,14 +138,28 @@ def refuse_unwritable(file: Path | None) -> None:
     """
     if file is None:
         return
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder; name a file in it")
+    is_new = not file.parent.exists()
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {file.parent}: {error.strerror}") from error
-    if file.is_dir():
-        raise UsageError(f"{file} is a folder; name a file in it")
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        reason = f"{file.parent} is no folder" if is_file else f"{file.parent}: {error.strerror}"
+        raise UsageError(f"{file} cannot be written: {reason}; name a file in a folder you may write to") from error
+    if is_new:
+        log(f"benchgate: made the folder {file.parent} for {file.name}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise UsageError(f"{file} cannot be written: permission denied; name a file where you may write")
+
+
+def log_new_store(address: str) -> None:
+    """Log that a store named for a run does not exist yet: after a typo, earlier runs and promotions are not in it."""
+    from benchgate.store.database import Address
+
+    path = Address.parse(address).path
+    if address != STORE and path is not None and not path.exists():
+        log(f"benchgate: --store {address} is a new store, without earlier runs; check the name if you expected some")
 
 
 def suites_called(name: str) -> list[Path]:
@@ -140,9 +181,16 @@ def find_suite(reference: str) -> Path:
     shipped = {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
     if reference in shipped:
         return shipped[reference]
-    near = difflib.get_close_matches(reference, shipped, n=1)
-    hint = f"; did you mean the shipped suite {near[0]!r}?" if near else f"; shipped suites: {', '.join(shipped)}"
-    raise UsageError(f"there is no suite file {reference!r}{hint}")
+    if path.is_dir():
+        raise UsageError(f"{reference!r} is a folder; expected a suite file, like {str(path / 'suite.yaml')!r}")
+    here = {file.stem: str(file) for file in sorted(path.parent.glob("*.y*ml"))}
+    if near := difflib.get_close_matches(path.stem, here, n=1):
+        hint = f"did you mean {here[near[0]]!r}?"
+    elif near := difflib.get_close_matches(reference, shipped, n=1):
+        hint = f"did you mean the shipped suite {near[0]!r}?"
+    else:
+        hint = f"write one with `benchgate init`, or name a shipped one: {', '.join(shipped)}"
+    raise UsageError(f"there is no suite file {reference!r}; {hint}")
 
 
 def today() -> date:
@@ -202,7 +250,9 @@ def read_waivers(path: Path, as_of: date) -> WaiverFile:
     try:
         text = read_text_file(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the file of waivers {path} cannot be read: {error}") from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        remedy = "--waivers names a YAML file, which `benchgate waive` writes"
+        raise UsageError(f"the file of waivers {path} cannot be read: {reason}; {remedy}") from error
     return parse_waivers(text, str(path), as_of)
 
 

@@ -18,12 +18,13 @@ import typer
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format, StrictOption, refuse_unwritable
-from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown
+from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown, stdout_screen
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import terminal_text
 from benchgate.integrations import ci
 from benchgate.integrations.ci import report_link, run_url
 from benchgate.report.formats import Output, rendered
+from benchgate.report.screen import PLAIN, Screen
 from benchgate.system import read_text_file
 
 if TYPE_CHECKING:
@@ -269,20 +270,20 @@ def shown(decision: Decision, output: OutputOptions, code: ExitCode) -> str:
     if output.format is Format.JSON:
         return decision.json(code)
     if output.format is Format.TEXT:
-        return _as_text(decision)
+        return _as_text(decision, stdout_screen())
     if output.format is Format.MARKDOWN:
         from benchgate.report.markdown import markdown_of
 
         return markdown_of(decision.report.view)
-    text = terminal_text(_as_text(decision)) if output.format is Format.GITHUB else ""
+    text = terminal_text(_as_text(decision, PLAIN)) if output.format is Format.GITHUB else ""
     context = verdict_context(decision, code, report_url=output.report_url, report=None, suite=output.suite)
     return text + rendered(Output(output.format.value), context, decision.report)
 
 
 def printer(format: Format) -> Callable[[str], None]:
     """Return the function that prints the text of this format, escaped for it."""
-    if format is Format.GITHUB:
-        return say_escaped  # its annotations are commands of our own
+    if format in (Format.GITHUB, Format.TEXT):
+        return say_escaped  # annotations are commands of our own, and a terminal's colours its control codes
     return {Format.JSON: say_json_text, Format.MARKDOWN: say_markdown}.get(format, say)
 
 
@@ -454,7 +455,7 @@ def _withdrawal_faults() -> list[str]:
     return []
 
 
-def _as_text(decision: Decision) -> str:
+def _as_text(decision: Decision, screen: Screen) -> str:
     from benchgate.report.sections.load import load_end_lines
     from benchgate.report.text import render_text
 
@@ -462,6 +463,7 @@ def _as_text(decision: Decision) -> str:
     return render_text(
         decision.verdict,
         decision.evidence.run,
+        screen=screen,
         against=None if decision.reference is None else decision.reference.run,
         terms=decision.terms,
         quality=() if quality is None else quality.lines,

@@ -21,7 +21,7 @@ from benchgate.suite.loader import default_checks, line_of
 from benchgate.suite.rules.load import suite_warnings
 from benchgate.suite.rules.suite import each_candidate
 from benchgate.suite.schema import Suite
-from benchgate.units import as_written, show_duration, show_number, show_percent, show_points
+from benchgate.units import as_written, show_duration, show_number, show_percent, show_points, show_span
 
 if TYPE_CHECKING:
     from benchgate.model.deployment import Deployment
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from benchgate.plan.preview import Preview, RunCostRange, StagePreview
 
 _STAGE_HEADINGS = ("stage", "offered", "requests", "rate", "tokens/s at most", "lasts", "workers")
-_CHECK_HEADINGS = ("check", "margin", "sees (80 / 95 %)", "has", "needs", "equal passes", "spread")
+_CHECK_HEADINGS = (
+    ("", "", "smallest", "planned", "", "identical", ""),
+    ("check", "allowed", "detected", "observations", "needed", "passes", "noise"),
+)
+_QUICK_AFTER_S = 600.0  # runs that take longer are worth a first look
 _SERVERS_PACE = "set by the servers"
-_MINUTE_S = 60.0
 _WIDTH = 100
 _INDENT = " " * 9
 
@@ -138,6 +141,9 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
         lines += ["gate     the suite has no checks of its own; these are the defaults:"]
         lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]
     say("\n".join(lines) + "\n")
+    if any(_takes_long(one) for one in found.values()) and not declared.candidates:
+        command = command_line(Command.RUN, str(path), store)
+        log(f"benchgate: take a first look, of about three minutes, with `{command} --quick`")
     doubts = dict.fromkeys(line for one in found.values() for line in (*one.unknowns, *one.underpowered))
     log(*(f"benchgate: {line}" for line in doubts))
     if any(check.source == "assumed" for one in found.values() for check in one.checks):
@@ -149,7 +155,7 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
 
 
 def _lines(source: str, found: Preview) -> Iterator[str]:
-    yield f"{source}: plan {found.plan_sha256[:12]}; nothing was sent"
+    yield f"{source}: {_how_long(found)}; {_how_much(found)}; nothing was sent"
     where = "on both arms" if found.arms > 1 else "of the one deployment"
     if found.starts:
         yield f"starts   {found.starts:,} {where}, from nothing to a first good completion"
@@ -207,43 +213,73 @@ def _stage_row(stage: StagePreview) -> tuple[str, ...]:
 
 
 def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None) -> Iterator[str]:
-    """Yield a row for each check, the source of its spread, and how often an identical candidate passes them all."""
+    """Yield a row for each check, the source of its noise, and how often an identical candidate passes them all."""
     if not checks:
         return
     yield ""
-    yield from aligned([_CHECK_HEADINGS, *map(_check_row, checks)])
+    yield from aligned([*_CHECK_HEADINGS, *map(_check_row, checks)])
     yield ""
+    yield from _wrapped(
+        "detected",
+        "the smallest true regression that such a run shows 80 % of the time; `needed` shows the allowed one",
+    )
     if any(check.source == "assumed" for check in checks):
-        yield "spread   ~ is assumed, and refuses nothing"
+        yield "noise    between blocks or repeated answers; ~ is assumed, and refuses nothing"
     for source in dict.fromkeys(check.source for check in checks if check.source not in (None, "assumed")):
-        yield f"spread   by the {source}"
+        yield f"noise    by the {source}"
     if any(not check.required for check in checks):
         yield "         checks in brackets are advisory"
     for note in dict.fromkeys(check.note for check in checks if check.note is not None):
         named = ", ".join(check.id for check in checks if check.note == note)
         yield from _wrapped("", f"{named}: {note}")
     if promotion is not None:
-        yield from _wrapped("equal", _promotion(promotion, [c.id for c in checks if c.required and c.passes is None]))
+        yield from _wrapped("passes", _promotion(promotion, [c.id for c in checks if c.required and c.passes is None]))
+
+
+def _how_long(found: Preview) -> str:
+    """Say how long the run takes, from the first interim analysis to the last, and by what that is known."""
+    least, most, source = found.totals.least, found.totals.most, found.totals.seconds_from
+    if least.seconds is not None and most.seconds is not None:
+        took = _span(show_span(least.seconds), show_span(most.seconds))
+        return f"at least {took}, by its schedules" if source == "schedules" else f"about {took}, as {source} took"
+    if not found.stages:
+        return "takes as long as the servers need"
+    from benchgate.plan.preview import ASSUMED_TOKENS_PER_S  # slow to import
+
+    least_s = found.assumed_load_s * found.fewest_blocks / found.blocks
+    rest = [
+        name
+        for name, number in (
+            ("starts", found.starts), ("capacity search", found.capacity_requests), ("evals", found.eval_items),
+            ("texts", found.text_positions), ("shadow prompts", found.shadow_prompts),
+        )
+        if number
+    ]  # fmt: skip
+    more = f", then {', '.join(rest)}" if rest else ""
+    took = _span(show_span(least_s), show_span(found.assumed_load_s))
+    return f"about {took} of load if each stream gets {ASSUMED_TOKENS_PER_S:.0f} tokens/s{more}"
+
+
+def _takes_long(found: Preview) -> bool:
+    known_s = found.totals.most.seconds
+    return (found.assumed_load_s if known_s is None else known_s) > _QUICK_AFTER_S
+
+
+def _how_much(found: Preview) -> str:
+    least, most = found.totals.least.usd, found.totals.most.usd
+    if least is not None and most is not None:
+        return _span(f"${_cents(least)}", f"${_cents(most)}")
+    return "no price set" if found.usd_per_hour is None else f"${_cents(found.usd_per_hour)} an hour"
 
 
 def _total_lines(found: RunCostRange) -> list[str]:
-    """Return requests, tokens, minutes and dollars, from the first interim analysis to the last."""
+    """Return requests and tokens, from the first interim analysis to the last."""
     least, most = found.least, found.most
-    sent = f"{_span(least.requests, most.requests)} requests"
+    sent = f"{_span(f'{least.requests:,}', f'{most.requests:,}')} requests"
     if most.blocks:
-        tokens = f"{_span(least.input_tokens, most.input_tokens)} tokens in and at most {most.output_tokens:,} out"
-        sent = f"{sent}, {tokens} of the load"
-    if least.seconds is None or most.seconds is None:
-        duration = "duration unknown: it depends on the servers"
-    else:
-        unit, size_s = ("minutes", _MINUTE_S) if most.seconds >= 2 * _MINUTE_S else ("seconds", 1.0)
-        took = f"{_span(least.seconds / size_s, most.seconds / size_s)} {unit}"
-        by_schedules = found.seconds_from == "schedules"
-        duration = f"at least {took}, by its schedules" if by_schedules else f"{took}, as {found.seconds_from} took"
-    cost = "cost unknown"
-    if least.usd is not None and most.usd is not None:
-        cost = f"${_cents(least.usd)}" + (f" to ${_cents(most.usd)}" if most.usd > least.usd else "")
-    return _wrapped("total", f"{sent}; {duration}; {cost}")
+        tokens = _span(f"{least.input_tokens:,}", f"{most.input_tokens:,}")
+        sent = f"{sent}, {tokens} tokens in and at most {most.output_tokens:,} out of the load"
+    return _wrapped("total", sent)
 
 
 def _wrapped(title: str, text: str) -> list[str]:
@@ -254,11 +290,10 @@ def _wrapped(title: str, text: str) -> list[str]:
 
 
 def _check_row(check: CheckPower) -> tuple[str, ...]:
-    seen = "/".join(_shown(check, value) for value in (check.sees_80, check.sees_95))
     return (
         check.id if check.required else f"({check.id})",
         "" if check.margin is None else _shown(check, check.margin),
-        seen if check.sees_80 is not None or check.sees_95 is not None else "?",
+        _shown(check, check.sees_80),
         "?" if check.has is None else f"{check.has:,} {check.n_unit}",
         "?" if check.needs is None else f"{check.needs:,}",
         "?" if check.passes is None else _chance(check.passes),
@@ -294,7 +329,6 @@ def _cents(usd: float) -> str:
     return f"{usd:,.2f}" if usd >= 0.01 or usd == 0 else "0.01 at most"
 
 
-def _span(least: float, most: float) -> str:
+def _span(least: str, most: str) -> str:
     """`120`, or `120 to 480`."""
-    low, high = (f"{one:,}" if isinstance(one, int) else show_number(one) for one in (least, most))
-    return low if low == high else f"{low} to {high}"
+    return least if least == most else f"{least} to {most}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import Format, ResultFormat, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
@@ -54,7 +55,7 @@ def publish(
     suite: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Suite's file that the run must be of; its lines are annotated.")
     ] = None,
-    key: Annotated[
+    variant: Annotated[
         str | None, typer.Option(help="Distinguishes runs of one suite and candidate on one commit.")
     ] = None,
     begin: Annotated[
@@ -115,7 +116,7 @@ def publish(
         of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
         _refuse_given(of_a_run, "is of a run that was judged; leave it out")
         code = _publish_without_verdict(
-            begin or no_verdict or "", candidate, targets, context, key, ended=begin is None, required=required
+            begin or no_verdict or "", candidate, targets, context, variant, ended=begin is None, required=required
         )
         raise typer.Exit(int(code))
     _refuse_given(
@@ -125,7 +126,7 @@ def publish(
     with _opened(run, store) as (opened, run_id):
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
         judged = judge_to_publish(opened, run_id, waivers=tolerated, strict=strict, suite_file=suite)
-    message = message_of(judged, context, key=key, suite_file=suite)
+    message = message_of(judged, context, key=variant, suite_file=suite)
     to = {**publishers(targets, context, os.environ)}
     to |= notifiers(judged, elsewhere, context.details_url, os.environ)
     code = _publish_verdict(judged, message, to, output, required=required)
@@ -221,7 +222,12 @@ def _publish_without_verdict(
 
 
 def promote(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="Stored run: whole id or label; @promoted to withdraw.", autocompletion=complete_runs
+        ),
+    ],
     by: Annotated[str | None, typer.Option(help="Who promotes.", show_default="user of the CI or this machine")] = None,
     ref: Annotated[str | None, typer.Option(help="Branch or tag to promote from.", show_default="the CI job's")] = None,
     commit: Annotated[str | None, typer.Option(help="Commit to promote at.", show_default="the CI job's")] = None,

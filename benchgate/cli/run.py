@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +21,10 @@ from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
     from benchgate.pipeline.judge import Decision
+    from benchgate.pipeline.progress import Progress
     from benchgate.pipeline.run import RunOptions
     from benchgate.pipeline.suite_file import SuiteFile
+    from benchgate.suite.schema import Suite
 
 DEMO_EXPECTED = {"q8_0": ("PASS", "WARN"), "q2_k": ("BLOCK",), "padded": ("BLOCK",)}
 
@@ -33,6 +36,9 @@ def run(
     baseline: options.BaselineOption = None,
     candidate: options.CandidateOption = None,
     only: Annotated[Part | None, typer.Option(help="Measure and judge this part of the suite alone.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure less, in about three minutes; it never passes.")
+    ] = False,
     samples: Annotated[
         tuple[str, str] | None,
         typer.Option(
@@ -46,6 +52,8 @@ def run(
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
     waivers: options.WaiversOption = None,
+    wait: options.WaitOption = False,
+    serve_metrics: options.ServeMetricsOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     resumed: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="Run to resume.", show_default="the newest")
@@ -64,8 +72,22 @@ def run(
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(
-        store, work_dir, cluster, allow_actions, allow_code, label, baseline, candidate, only, waiver_file=waivers
+        store,
+        work_dir,
+        cluster,
+        allow_actions,
+        allow_code,
+        label,
+        baseline,
+        candidate,
+        only,
+        quick,
+        waiver_file=waivers,
+        wait=wait,
+        serve_metrics=serve_metrics,
     )
+    if quick and only is not None:
+        raise UsageError("--quick shortens the whole suite, and --only leaves parts of it out; choose one of them")
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
         code = _judge_samples(path, samples, arguments, output)
@@ -91,6 +113,7 @@ def calibrate(
     cluster: options.ClusterOption = None,
     allow_actions: options.AllowActionsOption = False,
     allow_code: options.AllowCodeOption = False,
+    wait: options.WaitOption = False,
     label: options.LabelOption = None,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
@@ -106,7 +129,7 @@ def calibrate(
     from benchgate.pipeline.calibrate import calibrate as measure_noise  # slow to import, and a wrong suite needs none
     from benchgate.report.sections.noise import noise_lines
 
-    run_options = RunArguments(store, work_dir, cluster, allow_actions, allow_code, label).options()
+    run_options = RunArguments(store, work_dir, cluster, allow_actions, allow_code, label, wait=wait).options()
     with file.located_errors(), make_progress(f"{file.suite.baseline} vs itself") as progress:
         found = measure_noise(file.suite, file.folder, run_options, progress, times=times, only=only)
     if found.profile is None:
@@ -171,22 +194,29 @@ class RunArguments:
     baseline: str | None = None
     candidate: str | None = None
     only: Part | None = None
+    quick: bool = False
     waivers: Waivers | None = None
     waiver_file: Path | None = None
+    wait: bool = False
+    serve_metrics: str | None = None
     before_measuring: Callable[[], None] = lambda: None
 
     def load(self, path: Path) -> SuiteFile:
         """Read the suite, and return it as these arguments change it."""
         from benchgate.pipeline.suite_file import load_suite
-        from benchgate.suite.rules.suite import only_part
+        from benchgate.suite.rules.suite import only_part, quick_look
 
         file, only = load_suite(path, self.baseline, self.candidate), self.only
+        if self.quick:
+            return file.changed(quick_look)
         return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
 
     def options(self) -> RunOptions:
         """Return the pipeline's options of one run."""
+        from benchgate.model.run import QUICK_LOOK
         from benchgate.pipeline.run import RunOptions
 
+        part = None if self.only is None else self.only.value
         return RunOptions(
             store=self.store,
             work_dir=self.work_dir.resolve(),
@@ -195,7 +225,8 @@ class RunArguments:
             allow_actions=self.allow_actions,
             allow_code=self.allow_code,
             waivers=self.waivers,
-            only=None if self.only is None else self.only.value,
+            only=QUICK_LOOK if self.quick else part,
+            wait=self.wait,
             before_measuring=self.before_measuring,
         )
 
@@ -209,21 +240,34 @@ class RunArguments:
             ("--cluster", self.cluster),
             ("--waivers", None if self.waiver_file is None else str(self.waiver_file)),
         )
-        flags = (("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
+        flags = (("--quick", self.quick), ("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
         return run_command(path, store=self.store, options=values, flags=flags)
+
+
+@contextmanager
+def _progress(suite: Suite, arguments: RunArguments) -> Iterator[Progress]:
+    """Show the progress of a run during the block, to Prometheus too if the arguments say so."""
+    with make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        if arguments.serve_metrics is None:
+            yield progress
+            return
+        from benchgate.cli.progress_metrics import serve_metrics
+
+        with serve_metrics(progress, arguments.serve_metrics) as url:
+            progress.note(f"metrics for Prometheus at {url}")
+            yield progress
 
 
 def _measure(file: SuiteFile, arguments: RunArguments) -> Decision:
     from benchgate.pipeline.run import run_suite
 
     command, suite = arguments.command(file.path), file.suite
-    with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
-        try:
+    try:
+        with file.located_errors(), _progress(suite, arguments) as progress:
             decision = run_suite(suite, file.folder, arguments.options(), progress)
-        except RunInterrupted as interrupted:
-            again = resume_command(command, interrupted.run_id)
-            progress.note(f"run {interrupted.run_id} was interrupted; resume it with `{again}`")
-            raise
+    except RunInterrupted as interrupted:  # told once nothing is renewed on the terminal any more
+        log("benchgate: the run was interrupted; resume it with:", f"  {resume_command(command, interrupted.run_id)}")
+        raise
     if (fault := decision.store_fault) is None:
         return decision
     return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
@@ -236,6 +280,7 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
     file = arguments.load(path)
     candidates = file.suite.candidates
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
+    options.log_new_store(arguments.store)
     if not candidates:
         with output.cleared_on_failure() as clear:
             decision = _measure(file, replace(arguments, before_measuring=clear))
@@ -253,7 +298,9 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
     def measure(name: str) -> Decision:
         # An earlier candidate may have taken the night, and prices hold for one day.
         label = None if arguments.label is None else f"{arguments.label}-{name}"
-        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=label))
+        # Another run may have taken the baseline's server between two candidates.
+        wait = arguments.wait or name != candidates[0]
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=label, wait=wait))
 
     return conclude_each(candidates, measure, output)
 
@@ -279,13 +326,15 @@ def _resume(
         )
     if arguments.label is not None:
         raise UsageError("a resumed run keeps its label, or none; leave --label out")
-    if arguments.only is not None:
-        raise UsageError("a run of one part cannot be resumed; run it again, or leave --only out")
+    if arguments.only is not None or arguments.quick:
+        raise UsageError(
+            "a run of one part, or a quick one, cannot be resumed; run it again, or leave --only and --quick out"
+        )
     waivers = waivers_for_run(arguments.waiver_file, file.suite)
     with output.cleared_on_failure() as clear:
         file = file.with_arms(arguments.baseline, arguments.candidate)
         suite, run_options = file.suite, replace(arguments, waivers=waivers, before_measuring=clear).options()
-        with file.located_errors(), make_progress(f"{suite.baseline} vs {suite.candidate}") as progress:
+        with file.located_errors(), _progress(suite, arguments) as progress:
             decision = resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)
     return finish(decision, output)
 
@@ -295,9 +344,12 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
         "--baseline": arguments.baseline,
         "--candidate": arguments.candidate,
         "--only": arguments.only,
+        "--quick": arguments.quick,
         "--cluster": arguments.cluster,
         "--allow-actions": arguments.allow_actions,
         "--allow-code": arguments.allow_code,
+        "--wait": arguments.wait,
+        "--serve-metrics": arguments.serve_metrics,
         "--resume": resume,
     }
     for option, value in given.items():

@@ -7,6 +7,8 @@ server, a model or a suite, and what becomes of it, stands in `benchgate.escape`
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import PublishError
@@ -15,6 +17,8 @@ from benchgate.escaped_streams import output_errors, raw_stream
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from benchgate.report.screen import Screen
 
 
 def say(text: str) -> None:
@@ -77,3 +81,17 @@ def stderr_console() -> Console:
     from rich.console import Console
 
     return Console(file=raw_stream("stderr"))
+
+
+def stdout_screen() -> Screen:
+    """Return the screen behind standard output: its width and colours on a terminal, neither elsewhere.
+
+    NO_COLOR (https://no-color.org) and TERM=dumb turn colours off.
+    """
+    from benchgate.report.screen import PLAIN, Screen
+
+    stream = raw_stream("stdout")
+    if stream is None or not stream.isatty():
+        return PLAIN
+    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Screen(shutil.get_terminal_size().columns, colour)

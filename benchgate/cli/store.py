@@ -10,35 +10,28 @@ from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, run_command
+from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import ResultFormat, suites_called
 from benchgate.cli.saying import log, log_text, say, say_json
 from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
-from benchgate.pipeline.environment import utc_now
 from benchgate.report.table import aligned
-from benchgate.store import merge
-from benchgate.store.bundle import bundle_files, bundle_sources, looks_like_bundle
-from benchgate.store.database import Address
-from benchgate.store.export import FileFormat, all_runs
-from benchgate.store.export import export as export_files
-from benchgate.store.merge import ImportResult
-from benchgate.store.migrate import opened as opened_database
-from benchgate.store.migrate import upgrade as upgrade_store
-from benchgate.store.repository import Store
-from benchgate.store.retention import Policy, Removed, Sizes, older_than
-from benchgate.store.run_reference import resolve
-from benchgate.store.spool import FILE_NAME, read_spool
 from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
     from benchgate.pipeline.import_load import ImportMetadata
+    from benchgate.store.merge import ImportResult
+    from benchgate.store.repository import Store
+    from benchgate.store.retention import Removed, Sizes
 
+# The values of `FileFormat`, whose module is slow to import.
+ExportFormat = Literal["bundle", "jsonl", "csv", "parquet", "openmetrics"]
 _MAX_FIELDS_NAMED = 3  # that were left out of an import for one reason
 _AGES_DAYS = (0, 30, 90, 365)
 _SQLITE_START = b"SQLite format 3\0"
@@ -53,6 +46,7 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
     Example: benchgate store upgrade --store runs.db
     """
+    from benchgate.store.migrate import upgrade as upgrade_store
 
     done = upgrade_store(store, create=False)
     kept = f"; the old one is kept at {done.backup}" if done.backup else ""
@@ -60,9 +54,12 @@ def upgrade(store: options.StoreOption = options.STORE) -> None:
 
 
 def export(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.")] = None,
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN", help="Runs: ids, labels, @latest.", autocompletion=complete_runs),
+    ] = None,
     to: Annotated[Path | None, typer.Option(help="Output folder, or file for a single run.")] = None,
-    output: Annotated[FileFormat, typer.Option("--format", help="File format.")] = FileFormat.BUNDLE,
+    output: Annotated[ExportFormat, typer.Option("--format", help="File format.")] = "bundle",
     every: Annotated[bool, typer.Option("--all", help="Export every run, or every run of --suite.")] = False,
     suite: Annotated[str | None, typer.Option(help="Only runs of this suite.")] = None,
     raw_csv: Annotated[
@@ -77,10 +74,14 @@ def export(
     Example: benchgate store export --all --to runs/
     """
     from benchgate.report.openmetrics import newest_runs_text
+    from benchgate.store.export import FileFormat, all_runs
+    from benchgate.store.export import export as export_files
+    from benchgate.store.migrate import opened as opened_database
+    from benchgate.store.run_reference import resolve
 
     if to is None:
         raise UsageError("where to? Give --to FOLDER, or --to FILE for one file")
-    if raw_csv and output is not FileFormat.CSV:
+    if raw_csv and output != "csv":
         raise UsageError(f"--raw-csv needs --format csv, not {output}")
     if every and runs:
         raise UsageError("--all is every run; name runs or say --all")
@@ -94,7 +95,7 @@ def export(
                 chosen = list(dict.fromkeys(resolve(connection, run, suite=suite) for run in runs or ()))
         if not chosen:
             raise UsageError(f"the store has no run{f' of suite {suite!r}' if suite is not None else ''} yet")
-        for file in export_files(database, chosen, to, output, newest_runs_text, raw_csv=raw_csv):
+        for file in export_files(database, chosen, to, FileFormat(output), newest_runs_text, raw_csv=raw_csv):
             say(terminal_line(str(file)) + "\n")
 
 
@@ -121,6 +122,7 @@ def import_runs(
     """
     from benchgate.importers.formats import require_known
     from benchgate.pipeline.import_load import ImportMetadata, require_sane
+    from benchgate.store.bundle import bundle_files
 
     metadata = ImportMetadata(suite, deployment, model, label, price, accelerators, measured_at)
     require_sane(metadata)
@@ -154,6 +156,9 @@ def import_runs(
 
 def _kind(source: str) -> str:
     """Return the kind of a source by how it begins."""
+    from benchgate.store.bundle import looks_like_bundle
+    from benchgate.store.spool import FILE_NAME
+
     file = Path(source)
     if "://" in source:
         return "store"
@@ -205,6 +210,10 @@ def _import_stores_and_bundles(
     stores: Sequence[str], bundles: Sequence[str], store: str, refused: Counter[ExitCode]
 ) -> None:
     """Import runs. The target store is created only once there is a run to import."""
+    from benchgate.store import merge
+    from benchgate.store.bundle import bundle_sources
+    from benchgate.store.migrate import opened as opened_database
+
     with ExitStack() as stack:
         target = cache(lambda: stack.enter_context(opened_database(store, create=True)))
 
@@ -242,6 +251,10 @@ def print_results(results: Iterable[ImportResult]) -> Counter[str]:
 
 def _import_spool(store: str, spool: Path) -> None:
     """Insert the rows of a spool that the store lacks, and print how to resume or judge the run."""
+    from benchgate.store.database import Address
+    from benchgate.store.repository import Store
+    from benchgate.store.spool import read_spool
+
     existing = Store.open_as_is(store)
     if existing is None:
         read_spool(spool)  # no store is created for a spool that cannot be read
@@ -278,6 +291,7 @@ def check(
 
     Example: benchgate store check --store runs.db
     """
+    from benchgate.store.database import Address
 
     with _opened(store) as opened:
         checked = opened.check(figures=figures)
@@ -322,6 +336,7 @@ def info(store: options.StoreOption = options.STORE, output: options.ResultForma
 
     Example: benchgate store info --store runs.db
     """
+    from benchgate.pipeline.environment import utc_now
 
     now = utc_now()
     with _opened(store) as opened:
@@ -334,6 +349,8 @@ def info(store: options.StoreOption = options.STORE, output: options.ResultForma
 
 
 def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
+
+    from benchgate.store.retention import older_than
 
     yield f"store    {sizes.address}"
     yield f"schema   {sizes.schema}, last upgraded by benchgate {sizes.tool_version or '?'}; {sizes.server}"
@@ -357,6 +374,9 @@ def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
 
 def _opened(address: str) -> Store:
     """Open a store without upgrading it."""
+    from benchgate.store.database import Address
+    from benchgate.store.repository import Store
+
     found = Store.open_as_is(address)
     if found is not None:
         return found
@@ -388,6 +408,9 @@ def gc(
 
     Example: benchgate store gc --raw-older-than 90d --dry-run
     """
+    from benchgate.pipeline.environment import utc_now
+    from benchgate.store.repository import Store
+    from benchgate.store.retention import Policy, Removed
 
     if raw_older_than is None and keep_last is None:  # nothing is removed by default
         raise UsageError("say what may go: --raw-older-than 90d, --keep-last 20, or both; --dry-run shows it first")

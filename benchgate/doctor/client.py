@@ -20,7 +20,7 @@ from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
 from benchgate.pipeline.environment import client_machine, utc_now
-from benchgate.pipeline.work import Progress
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
@@ -54,11 +54,11 @@ def measure_client(
 
     Raises BenchgateError when the practice server does not start or answer.
     """
-    progress.begin("streams of 50 tokens/s", len(streams))
+    progress.begin(Phase("streams of 50 tokens/s", len(streams)))
     closed = list(
         _series(progress, sim_settings(ttft_s=_STREAM_TTFT_S, itl_s=_ITL_S, jitter_ratio=_JITTER_RATIO), streams)
     )
-    progress.begin("requests of one token", len(rates_rps))
+    progress.begin(Phase("requests of one token", len(rates_rps)))
     opened = list(_series(progress, sim_settings(ttft_s=_RATE_TTFT_S, jitter_ratio=_JITTER_RATIO), (), rates_rps))
     return ClientProfile(measured_at=utc_now(), machine=client_machine(), steps=(*closed, *opened))
 

@@ -50,18 +50,14 @@ def examine(store: str) -> list[Symptom]:
     """Run all checks in a fixed order. Writes nothing, contacts no server."""
     symptoms = [Symptom("python", State.OK, f"{platform.python_implementation()} {platform.python_version()}")]
     symptoms += [check() for check in (_compiled_reader, _open_files, _clock, _governor, _cores)]
-    if (refusal := audit_refusal(ServerAddress.of("http://127.0.0.1"))) is None:
-        found = "the kernel stamps what arrives: `audit` can check the client's reads"
-        symptoms.append(Symptom("kernel stamps", State.OK, found))
-    else:
-        remedy = "measure from Linux, over http, where the client must be audited"
-        symptoms.append(Symptom("kernel stamps", State.WARN, refusal, remedy))
+    refusal = audit_refusal(ServerAddress.of("http://127.0.0.1"))
+    found = "the kernel stamps what arrives: `audit` can check the client's reads"
+    symptoms.append(Symptom("kernel stamps", State.OK, found if refusal is None else f"no `audit` here: {refusal}"))
     for name, module, extra, feature in _EXTRAS:
-        if importlib.util.find_spec(module) is not None:
-            symptoms.append(Symptom(name, State.OK, f"{module} is installed"))
-        else:
-            remedy = lacking(f"needed for {feature}", extra)
-            symptoms.append(Symptom(name, State.WARN, f"{module} is not installed", remedy))
+        # No warning: what a suite or a store needs and lacks is refused with it.
+        there = importlib.util.find_spec(module) is not None
+        found = f"{module} is installed" if there else lacking(f"not installed, needed for {feature}", extra)
+        symptoms.append(Symptom(name, State.OK, found))
     return [*symptoms, *_store_symptoms(store)]
 
 

@@ -73,17 +73,22 @@ def judge(
     alone = reference is None and len(arms_of(judged)) == 1
     baseline = None if alone else comparison.baseline_run.run.arms[comparison.baseline_arm].name
     names = (baseline, judged.run.arms[Arm.CANDIDATE].name)
+    reason = verdict_reason(outcome, checks, guards, names)
+    todo = next_step(outcome, checks, guards)
+    if judged.run.is_quick_look and outcome in (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE):
+        reason = _QUICK_LOOK if outcome.promotes else reason
+        outcome, todo = Outcome.INCONCLUSIVE, "run the whole suite, without --quick"
     unfinished = "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
     return Verdict(
         outcome=outcome,
-        reason=f"{unfinished}{verdict_reason(outcome, checks, guards, names)}",
+        reason=f"{unfinished}{reason}",
         checks=checks,
         guards=guards,
         alpha=suite.gate.alpha,
         policy_sha256=policy_sha256(suite.to_stored()["gate"]),
         differences=differences(comparison, suite),
         notes=notes,
-        next_step=next_step(outcome, checks, guards),
+        next_step=todo,
         waivers=states,
         as_of=waivers.as_of if waivers is not None else None,
     )
@@ -226,6 +231,10 @@ def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[
     return next((check.advice for check in decisive if check.advice), None) if decisive else _REQUIRE
 
 
+_QUICK_LOOK = (
+    "No required check failed in this quick look. It has fewer blocks and items than the suite demands, so it cannot "
+    "promote the candidate."
+)
 _REQUIRE = "make at least one check `required`"
 
 

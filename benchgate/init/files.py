@@ -12,6 +12,7 @@ from pathlib import Path
 from benchgate.errors import UsageError
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.init.probe import ProbedEndpoint
+from benchgate.init.purpose import CHANGES, Purpose
 from benchgate.suite.deployment import reference_name
 from benchgate.suite.loader import parse_suite
 from benchgate.units import as_written, show_duration
@@ -59,8 +60,13 @@ def _advice(there: Sequence[Path], found: Sequence[Path]) -> str:
     return f"to go on with that suite, `benchgate doctor {go_on}` and `benchgate run {go_on}`; else {elsewhere}"
 
 
-def render_files(folder: Path, suite: Path, baseline: ProbedEndpoint, candidate: ProbedEndpoint) -> dict[Path, str]:
-    """Return the content of each of `new_paths`. Raises UsageError for a secret's variable that is not in capitals."""
+def render_files(
+    folder: Path, suite: Path, baseline: ProbedEndpoint, candidate: ProbedEndpoint, purpose: Purpose | None = None
+) -> dict[Path, str]:
+    """Return the content of each of `new_paths`, without evals where a practice server answers.
+
+    Raises UsageError for a secret's variable that is not in capitals.
+    """
     path, task, items, waivers, workflow = new_paths(folder, suite)
     specs = (baseline.spec, candidate.spec)
     references = [text for spec in specs for text in (spec.url, spec.api_key) if text is not None]
@@ -68,12 +74,13 @@ def render_files(folder: Path, suite: Path, baseline: ProbedEndpoint, candidate:
     for name in variables:
         if name != name.upper():  # the action takes no other variables
             raise UsageError(f"the workflow takes {name} from a secret; call the variable {name.upper()}")
-    suite_yaml = suite_text(baseline, candidate, file=str(path), task=f"{EVALS}/{EVAL_NAME}.yaml")
+    practice = baseline.practice or candidate.practice
+    eval_file = None if practice else f"{EVALS}/{EVAL_NAME}.yaml"
+    suite_yaml = suite_text(baseline, candidate, file=str(path), task=eval_file, purpose=purpose)
     parse_suite(suite_yaml, str(path))  # what is written is a suite, or nothing is written
     return {
         path: suite_yaml,
-        task: EVAL_TASK,
-        items: eval_rows(),
+        **({} if practice else {task: EVAL_TASK, items: eval_rows()}),
         waivers: _WAIVERS,
         workflow: workflow_text(suite=json.dumps(suite.as_posix()), waivers=WAIVERS.name, variables=variables),
     }
@@ -123,7 +130,7 @@ deployments:
 {price}
 baseline: current
 candidate: next
-# change: weights in FP8, nothing else   # what the candidate is, in words, for whoever reads the report
+{change}   # what the candidate is, in words, for whoever reads the report
 
 # What a request must meet to be good, and how many must be. A guess from one lone request: write what your users need.
 slo: {{ttft: {ttft}, tpot: {tpot}, target: 95%}}
@@ -138,11 +145,7 @@ load:
     # So many a second, whether or not earlier ones are done: {in_flight} in flight where nothing waits.
     - {{stage: {open_stage}, rate: {rate}/s, requests: {requests}}}
 
-# Speed alone promotes a broken model. These sums need no download and detect a damaged one. For your users, add
-# your own tasks (docs/guides/evals.md) or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
-quality:
-  tasks: [{task}]
-  max_tokens: 512
+# Speed alone promotes a broken model. {quality}
 
 # Your recorded prompts, sent to both (docs/guides/shadow.md). Draw them with `benchgate shadow sample`, then uncomment:
 # shadow: {{prompts: prompts.jsonl, max_tokens: 256}}
@@ -150,8 +153,18 @@ quality:
 gate:
   # Without checks of its own a suite has the usual ones, required at this stage (docs/reference/suite.md): latencies,
   # throughput, failures and accuracy against `current`, and the slo. `benchgate plan {file}` prints them.
-  operating: {open_stage}
+  operating: {open_stage}{different}
 """
+
+_QUALITY = """\
+These sums need no download and detect a damaged one. For your users, add
+# your own tasks (docs/guides/evals.md) or lm-eval's: [{{task: gsm8k, limit: 500}}, ifeval].
+quality:
+  tasks: [{task}]
+  max_tokens: 512"""
+_NO_QUALITY = """\
+These servers are simulated, and their answers say nothing about a
+# model, so there are no evals here. Your own: `quality`, docs/guides/evals.md."""
 
 
 _PRICE = """\
@@ -159,8 +172,10 @@ _PRICE = """\
     # accelerators: 1"""
 
 
-def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str, task: str) -> str:
-    """Return a suite for two endpoints. `file` is its name in commands, `task` the path of its eval.
+def suite_text(
+    baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str, task: str | None, purpose: Purpose | None = None
+) -> str:
+    """Return a suite for two endpoints. `file` is its name in commands, `task` the path of its eval, if it has any.
 
     Names that servers gave are only in JSON quotes.
     """
@@ -174,9 +189,13 @@ def suite_text(baseline: ProbedEndpoint, candidate: ProbedEndpoint, *, file: str
     # `meta-llama/Llama-3.1-8B` names the suite `llama-3.1-8b`.
     model = str(candidate.spec.model).rpartition("/")[2].lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", model).strip("._-")[:64].rstrip("._-")
+    change, different = ("weights in FP8, nothing else", ()) if purpose is None else CHANGES[purpose]
+    allowed = f"\n  allow_different: [{', '.join(different)}] # part of the change" if different else ""
     return _SUITE_TEXT.format(
         file=file,
-        task=task,
+        change=f"{'# ' if purpose is None else ''}change: {change}",
+        different=allowed,
+        quality=_NO_QUALITY if task is None else _QUALITY.format(task=task),
         name=json.dumps(name or "first"),
         went_current=_describe_trial(baseline),
         went_next=_describe_trial(candidate),

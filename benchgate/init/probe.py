@@ -12,12 +12,12 @@ from benchgate.errors import BenchgateError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.targets.address import show_address
-from benchgate.targets.dialect import DIALECTS, Target, target_of
-from benchgate.targets.discovery import WITHIN_S, Fault, Trial, Trouble, list_models, try_completion
+from benchgate.targets.dialect import DIALECTS, target_of
+from benchgate.targets.discovery import WITHIN_S, Fault, Trial, Trouble, list_models, only_model, try_completion
 from benchgate.targets.probe import server_facts
 
-_MOST_SHOWN = 8
-_SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
+SIM_VERSION = "sim-"  # beginning of the version that `benchgate sim` reports
+_NAME_A_MODEL = "name one with --model: once for both, or twice, the baseline's first"
 _UNNAMED = "unnamed"  # model of a target before its models are listed
 
 
@@ -38,6 +38,7 @@ class ProbedEndpoint:
     spec: DeploymentSpec
     trial: Trial
     context_tokens: int | None  # as the server reports it
+    practice: bool = False  # a simulated server, whose answers have no quality
 
 
 def probe_endpoints(
@@ -71,28 +72,17 @@ def _probe(named: EndpointOption, environment: Mapping[str, str], within_s: floa
     listing = list_models(target, within_s=within_s)
     if listing.fault is not None:
         raise UsageError(f"{where} {_trouble(listing.fault, named)}")
-    model = named.model or _only_model(where, listing.models, target)
+    model = named.model or only_model(target, listing.models, where, _NAME_A_MODEL)
     spec = spec.model_copy(update={"model": model, "engine": listing.engine})
     target = replace(target, model=model, dialect=DIALECTS[listing.engine])
     trial = try_completion(target, "chat", stream=True, within_s=within_s)
     if trial.fault is not None:
         raise UsageError(f"{where} {_trouble(trial.fault, named)}")
-    context_tokens = server_facts(target).get("max_model_len")
+    facts = server_facts(target)
+    context_tokens, version = facts.get("max_model_len"), facts.get("engine_version")
     if not isinstance(context_tokens, int) or context_tokens <= 0:
         context_tokens = None
-    return ProbedEndpoint(spec, trial, context_tokens)
-
-
-def _only_model(where: str, models: tuple[str, ...], target: Target) -> str:
-    once = "name one with --model: once for both, or twice, the baseline's first"
-    if any(len(part) >= _SHORTEST_SECRET and part in name for name in models for part in target.secrets):
-        raise UsageError(f"{where} shows its key among the names of its models; {once}")
-    if len(models) == 1:
-        return models[0]
-    if not models:
-        raise UsageError(f"{where} does not list its models; {once}")
-    more = f" and {len(models) - _MOST_SHOWN} more" if len(models) > _MOST_SHOWN else ""
-    raise UsageError(f"{where} serves {len(models)} models: {', '.join(models[:_MOST_SHOWN])}{more}; {once}")
+    return ProbedEndpoint(spec, trial, context_tokens, str(version).startswith(SIM_VERSION))
 
 
 def _trouble(fault: Fault, named: EndpointOption) -> str:
@@ -102,6 +92,8 @@ def _trouble(fault: Fault, named: EndpointOption) -> str:
             remedy = "put its key in a variable of the environment and name that: --api-key-env SERVING_KEY"
             return f"wants a key ({fault.reason}); {remedy}"
         return f"refuses the key in {named.key} ({fault.reason}); set that to one it takes"
+    if fault.trouble is Trouble.TLS and "does not speak TLS" in fault.reason:
+        return f"cannot be reached ({fault.reason})"
     if fault.trouble is Trouble.TLS:
         remedy = (
             "for a certificate of your own making set SSL_CERT_FILE to it, and write `tls: {ca: FILE}` in the suite"

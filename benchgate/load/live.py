@@ -7,6 +7,7 @@ there are more answers than there is time for, the rest is counted and not decod
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,10 +16,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Self
 
+import numpy as np
+
 from benchgate.load.decode.record import decode
+from benchgate.load.results import StageResult
 from benchgate.load.shards import FindRequest, Shard
 from benchgate.load.spool import SpoolTail
+from benchgate.model import request_metrics
 from benchgate.model.request import ModelRequest
+from benchgate.model.request_metrics import quantile
 from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000
@@ -42,6 +48,26 @@ class LiveFigures:
     requests_per_s: float | None
     ttft_p50_s: float | None
     tpot_p50_s: float | None
+
+    @classmethod
+    def of(cls, result: StageResult, elapsed_s: float) -> Self:
+        """Return the figures of a whole stage."""
+        sent = [columns for group in result.classes for columns in (group.requests, group.ramp)]
+        window_s = max(group.window_s for group in result.classes)
+        measured = sum(len(group.requests) for group in result.classes)
+        ttft_s, tpot_s = (
+            quantile(np.concatenate([latency(group.requests) for group in result.classes]), 0.5)
+            for latency in (request_metrics.ttft_s, request_metrics.tpot_s)
+        )
+        return cls(
+            elapsed_s=elapsed_s,
+            ended=sum(map(len, sent)),
+            failed=sum(int(np.count_nonzero(~request_metrics.succeeded(columns))) for columns in sent),
+            in_flight=0,
+            requests_per_s=measured / window_s if window_s > 0 else None,
+            ttft_p50_s=None if ttft_s is None or math.isinf(ttft_s) else ttft_s,
+            tpot_p50_s=None if tpot_s is None or math.isinf(tpot_s) else tpot_s,
+        )
 
 
 Watch = Callable[[LiveFigures], None]

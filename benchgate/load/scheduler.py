@@ -274,6 +274,9 @@ class TrafficClassRunner:
             free_ns = response.over_ns
             if response.sent_ns is not None:
                 pause_s = _PAUSE_S
+                if self._level.think_s:
+                    free_ns += int(self._level.think_s * _NS)
+                    await self._alarm.until(free_ns)
             elif self._pool.given_up:
                 await asyncio.sleep(0)
             else:

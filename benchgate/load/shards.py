@@ -32,6 +32,7 @@ class Level:
     slots: int | None = None  # of all workers together, where this is one worker's share
     worker: int = 0
     workers: int = 1
+    think_s: float = 0.0  # pause of a slot from an answer to its next request
 
     @property
     def slot_numbers(self) -> range:

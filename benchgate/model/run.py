@@ -23,7 +23,8 @@ from benchgate.model.verdict import Outcome
 # Keys of a run's environment.
 MEASURED_BY = "measured_by"  # tool whose file the numbers of an imported run come from
 LOAD_SALT = "load_salt"  # number that changes the words of the load's prompts (`plan.salt`)
-ONLY_PART = "only"  # the only part of the suite that was measured: load, quality or shadow
+ONLY_PART = "only"  # the only part of the suite that was measured: load, quality, shadow, or QUICK_LOOK
+QUICK_LOOK = "quick"  # fewer blocks and items of the whole suite
 
 
 # Kinds of events in a run's journal.
@@ -41,6 +42,7 @@ ALL_STORED = "all_stored"  # no spool has more of an interrupted run than the st
 AT_THE_START = "at the start"
 AT_THE_END = "at the end"
 REFUSES_REQUESTS = "refuses requests"  # the server answers, but not the request
+NO_LLM_SERVER = "is no LLM server"  # something else answers at the address
 NOT_ALL_READY = "replicas were ready"  # part of a reason: fewer replicas than declared
 NOT_COUNTABLE = "its replicas cannot be counted"  # part of a reason
 ONE_SERVER = "both arms are served by the same endpoint and model"
@@ -106,6 +108,16 @@ class Run:
         """Return the only part of its suite that was measured; None if all of it was."""
         part = self.environment.get(ONLY_PART)
         return None if part is None else str(part)
+
+    @property
+    def is_quick_look(self) -> bool:
+        """Return True if it measured fewer blocks and items than its suite; such a run never promotes."""
+        return self.only_part == QUICK_LOOK
+
+    @property
+    def scope(self) -> str | None:
+        """Return what was measured of the suite in words; None for all of it."""
+        return "quick look" if self.is_quick_look else f"{self.only_part} only" if self.only_part else None
 
     @property
     def measured_by(self) -> str | None:

@@ -17,8 +17,8 @@ from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
 from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.run import RunOptions, measure_run, require_runnable
-from benchgate.pipeline.work import Progress
 from benchgate.plan.schedule import measurement_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.checks import Check
@@ -122,7 +122,7 @@ def profile_of(suite: Suite, calibration: Evidence, measurement: str, progress: 
     requests = sum(execution.recorded for execution in calibration.load)
     draws = max(_FEWEST_DRAWS, min(_DRAWS, _REQUESTS_DRAWN // max(requests, 1)))
     if calibration.load:
-        progress.begin("orders of the pairs, decided", draws)
+        progress.begin(Phase("orders of the pairs, decided", draws))
     deployment = run.arms[Arm.BASELINE]
     return NoiseProfile(
         key=noise_key(deployment, run.environment, measurement),

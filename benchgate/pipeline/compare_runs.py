@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -35,7 +36,7 @@ def select_runs(store: Store, names: Sequence[str]) -> SelectedRuns:
     """Return the named runs, or the newest complete run of each candidate of a suite (default: that of @latest)."""
     if len(names) > 1:
         return _named(store, names)
-    suite = store.run(store.resolve("@latest")).suite_name if not names else names[0]
+    suite = store.run(store.resolve("@latest", partial=True)).suite_name if not names else names[0]
     if store.runs(suite, limit=1):
         if names and _is_a_run(store, suite):
             raise UsageError(f"{suite!r} is a suite and also a run; name the run by its id")
@@ -48,7 +49,10 @@ def select_runs(store: Store, names: Sequence[str]) -> SelectedRuns:
     try:
         return _named(store, names)
     except UsageError as error:
-        raise UsageError(f"no stored run is of a suite {suite!r}; and {error}") from None
+        known = dict.fromkeys(run.suite_name for run in store.runs())
+        if near := get_close_matches(suite, known, n=1):
+            raise UsageError(f"no stored run is of a suite {suite!r}; did you mean {near[0]!r}?") from None
+        raise UsageError(f"no stored run is of a suite {suite!r}, and {error}") from None
 
 
 def _is_a_run(store: Store, name: str) -> bool:

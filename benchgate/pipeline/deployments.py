@@ -17,6 +17,7 @@ from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, Us
 from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.work import Work
 from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
@@ -28,11 +29,12 @@ from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target, dialect_of, target_of
 from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
+from benchgate.targets.server_lock import locked_servers
 from benchgate.telemetry.replicas import Counted, ReplicaCounter, replica_counter
 from benchgate.telemetry.sources import accelerator_facts, process_marker, sources_of
 from benchgate.units import show_duration
 
-_NOTE_EVERY_S = 5.0
+_NOTE_EVERY_S = 0.5
 _COUNT_AGAIN_S = 0.25
 
 _THIS_MACHINE = "this machine"
@@ -162,16 +164,33 @@ class Deployed:
 
 
 @contextmanager
+def exclusive_servers(
+    suite: Suite, suite_dir: Path, progress: Progress, *, wait: bool
+) -> Iterator[Callable[[str], None]]:
+    """Keep other runs from measuring the suite's servers during the block. Yields a function that names this run.
+
+    Servers that another run measures are waited for with `wait`, and otherwise raise UsageError.
+    """
+    targets = [
+        target_of(arm, spec, os.environ, suite_dir)
+        for arm in measured_arms(suite)
+        if (spec := suite.deployments[suite.arm_names[arm]]).url is not None
+    ]
+    with locked_servers(targets, progress.status if wait else None) as name_holder:
+        yield name_holder
+
+
+@contextmanager
 def deployed(work: Work, keep: Callable[[Arm, Deployment], None]) -> Iterator[Deployed]:
     """Bring all deployments up for the length of the block, and pass what each reports about itself to `keep`.
 
     Raises TargetDown for a deployment that is not there, or that cannot compute log-probabilities that a task needs.
     """
     suite, arms = work.suite, measured_arms(work.suite)
-    replicas = Replicas(work.log_dir / "replicas.log", work.progress.note)
+    replicas = Replicas(work.log_dir / "replicas.log", work.progress.status)
     targets: dict[Arm, Target] = {}
     with ExitStack() as stack:
-        work.progress.begin("deployments", len(arms))
+        work.progress.begin(Phase("deployments", len(arms)))
         for arm in arms:
             try:
                 targets[arm] = _bring_up(stack, work, arm, keep, replicas)
@@ -208,6 +227,7 @@ def _bring_up(
     facts: dict[str, object] = {}
     try:
         if spec.url is None:
+            work.progress.status(f"the {arm} {name} is starting")
             target = stack.enter_context(_served(work, arm, f"{arm}-{name}", spec))
         else:
             target = target_of(arm, spec, os.environ, work.suite_dir)
@@ -217,7 +237,8 @@ def _bring_up(
                 endpoint=endpoint,
                 ready_s=limits.ready_s,
                 connect_s=limits.connect_s,
-                waiting=work.progress.note,
+                may_start=spec.url is None or spec.ready is not None or "ready_s" in limits.model_fields_set,
+                waiting=work.progress.status,
             )
             facts = facts or reported
         replicas.add(spec, target)
@@ -274,7 +295,7 @@ def measure_starts(work: Work, writer: RunWriter) -> None:
     """
     suite, limits, arms = work.suite, work.suite.limits, measured_arms(work.suite)
     first, times = work.completed.starts, suite.start.times if suite.start is not None else 0
-    work.progress.begin("starts", (times - first) * len(arms))
+    work.progress.begin(Phase("starts", (times - first) * len(arms)))
     for number in range(first, times):
         for arm in arms if number % 2 == 0 else tuple(reversed(arms)):
             name = suite.arm_names[arm]

@@ -1,12 +1,17 @@
-"""Results of other load tools, imported as runs with metrics alone: they are never judged."""
+"""Loads without a suite, stored as runs with metrics alone: results of other tools, and of `benchgate load`.
+
+They are never judged and never promoted.
+"""
 
 from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from benchgate import __version__
 from benchgate.errors import EvidenceError, UsageError
@@ -17,6 +22,7 @@ from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.pipeline.environment import fresh_run_id, utc_now
 from benchgate.store.repository import Store
 from benchgate.store.run_reference import require_spelling
+from benchgate.targets.address import show_address
 
 _NAME = "imported"
 _CLOCKS_APART = timedelta(minutes=5)
@@ -76,6 +82,56 @@ def import_file(
         if run_id != run.id:
             _require_nothing_else(path, store.run(run_id), metadata)
     return ImportedFile(run_id, run_id != run.id, found.reading, measured)
+
+
+LOAD_TOOL = "benchgate load"
+
+
+def save_load(store_address: str, document: Mapping[str, Any], label: str | None) -> str:
+    """Store the result of a load test as a run, and return its id. Loads of one description are one workload.
+
+    Of the server's address only scheme, host and port are kept.
+    """
+    server, now = show_address(document["url"]), utc_now()
+    level = {name: value for name, value in document["load"].items() if name != "salt"}
+    workload = {MEASURED_BY: LOAD_TOOL, "endpoint": document["endpoint"], "load": level, "slo": document["slo"]}
+    suite = {"suite": "load", MEASURED_BY: LOAD_TOOL}
+    deployment = Deployment(
+        name=server,
+        model=document["model"],
+        engine=document["engine"],
+        url=server,
+        facts={MEASURED_BY: LOAD_TOOL},
+    )
+    run = Run(
+        id=fresh_run_id(),
+        suite_name="load",
+        suite=suite,
+        suite_sha256=sha256_of(suite),
+        measurement_sha256=sha256_of(workload),
+        plan_sha256=sha256_of(workload),
+        seed=document["load"]["seed"],
+        tool_version=__version__,
+        label=label,
+        status=RunStatus.RUNNING,
+        started_at=now,
+        finished_at=None,
+        environment={MEASURED_BY: LOAD_TOOL, "version": __version__},
+        arms={Arm.CANDIDATE: deployment},
+    )
+    rows = [MetricRow(Arm.CANDIDATE, stage=document["stage"], task=None, **metric) for metric in document["metrics"]]
+    note = {
+        "format": LOAD_TOOL,
+        "tool": LOAD_TOOL,
+        "version": __version__,
+        "sha256": sha256_of({"run": run.id}),  # every load is a run of its own
+        "mapped": {},
+        "unmapped": {},
+        "measured": {"at": now, "by": LOAD_TOOL},
+        "workload": workload,
+    }
+    with Store.open(store_address) as store:
+        return store.save_import(run, canonical_json(workload), rows, note, source=LOAD_TOOL, at=now)
 
 
 def require_sane(metadata: ImportMetadata) -> None:

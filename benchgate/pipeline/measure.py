@@ -25,12 +25,14 @@ from benchgate.pipeline.deployments import (
     require_same_servers,
 )
 from benchgate.pipeline.measure_load import LoadMeasurement
+from benchgate.pipeline.progress import Phase
 from benchgate.pipeline.work import Work
 from benchgate.quality.divergence import diverge
 from benchgate.quality.runner import evaluate
 from benchgate.shadow.assessors import assessors_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
+from benchgate.suite.schema import Suite, measured_arms
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import sources_of
@@ -54,12 +56,19 @@ def measure_deployed(work: Work, writer: RunWriter, servers: Deployed) -> None:
     """Measure everything but the starts. Raises TargetDown for a deployment that is down, or that changed."""
     writer.event(SERVER_PROCESSES, {arm.value: marker for arm, marker in servers.processes.items()})
     servers.replicas.record(writer, AT_THE_START)
+    work.progress.price(_usd_per_hour(work.suite))
     _measure_load(work, writer, servers)
     _measure_quality(work, writer, servers.targets)
     _measure_divergence(work, writer, servers.targets)
     _measure_shadow(work, writer, servers.targets)
     servers.replicas.record(writer, AT_THE_END)
     require_same_servers(work.suite, servers.targets, servers.facts)
+
+
+def _usd_per_hour(suite: Suite) -> float:
+    """Return the price of the measured deployments that are paid by the hour."""
+    specs = [suite.deployments[name] for name in {suite.arm_names[arm] for arm in measured_arms(suite)}]
+    return sum(spec.usd_per_hour * spec.accelerators for spec in specs if spec.usd_per_hour is not None)
 
 
 def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> None:
@@ -72,7 +81,8 @@ def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> None:
     else:
         folder = work.log_dir / "load"
         shutil.rmtree(folder, ignore_errors=True)  # a killed session leaves its incomplete files there
-        fleet = Fleet(work.workers, folder)
+        watch = work.progress.figures if work.progress.watches_requests else None
+        fleet = Fleet(work.workers, folder, watch=watch)
     with fleet, ExitStack() as stack:
         if work.cluster is None and (warning := missing_warning()) is not None:
             work.progress.note(warning)
@@ -94,10 +104,20 @@ def _measure_quality(work: Work, writer: RunWriter, targets: dict[Arm, Target]) 
     def regression(items: Items) -> str | None:
         return certain_regression(suite, {**earlier, **items})
 
-    work.progress.begin("quality", len(tasks) * (len(targets) + quality.repeat_baseline))
+    work.progress.begin(Phase("quality", len(tasks) * (len(targets) + quality.repeat_baseline)))
+    items = sum(len(task.rows) for task in tasks) * len(targets)
+    work.progress.items(0, items)
+    answered: dict[tuple[Arm, str], int] = {}
+
+    def count(arm: Arm, task: str, done: int) -> None:
+        answered[arm, task] = done
+        work.progress.items(sum(answered.values()), items)
+
     faulted: set[Arm] = set()
     stop = regression if quality.stop_early else None
-    for observation in evaluate(targets, tasks, quality, work.log_dir, limits=suite.limits, stop=stop):
+    for observation in evaluate(
+        targets, tasks, quality, work.log_dir, limits=suite.limits, on_progress=count, stop=stop
+    ):
         writer.add(observation)
         work.progress.step(f"{observation.task} on {observation.arm}{' again' if observation.repeat else ''}")
         if observation.fault is not None:
@@ -111,7 +131,7 @@ def _measure_divergence(work: Work, writer: RunWriter, targets: dict[Arm, Target
     suite, progress = work.suite, work.progress
     if suite.divergence is None or work.completed.divergence:
         return
-    progress.begin("divergence", len(work.plan.pieces))
+    progress.begin(Phase("divergence", len(work.plan.pieces)))
     observations = diverge(
         targets,
         work.plan.pieces,
@@ -136,10 +156,10 @@ def _measure_shadow(work: Work, writer: RunWriter, targets: dict[Arm, Target]) -
 
     def assessed(done: int) -> None:
         if done == 1:
-            progress.begin("shadow answers compared", len(plan.shadow))
+            progress.begin(Phase("shadow answers compared", len(plan.shadow)))
         progress.step(f"{done} prompts")
 
-    progress.begin("shadow", len(plan.shadow))
+    progress.begin(Phase("shadow", len(plan.shadow)))
     baseline, candidate = targets[Arm.BASELINE], targets[Arm.CANDIDATE]
     compared = mirror(
         baseline,

@@ -15,13 +15,15 @@ from pathlib import Path
 
 from benchgate.errors import TargetError
 from benchgate.gate.checks.capacity import ArmSearch, alternate_looks, most_looks, search_of
+from benchgate.gate.evidence.costs import billed_usd
 from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
 from benchgate.gate.reasons import show_numbers
 from benchgate.load.cluster import ClusterFleet
+from benchgate.load.live import LiveFigures
 from benchgate.load.results import StageResult
 from benchgate.load.shards import Shard, stage_shard
 from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, warm_up
-from benchgate.load.workers import Fleet
+from benchgate.load.workers import Begins, Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass
 from benchgate.model.request_metrics import succeeded
@@ -29,6 +31,7 @@ from benchgate.model.run import LOAD_ENDED, LOOK, MEASURED, DeploymentFault, Loa
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.actions import ActionRunner, undo_actions
 from benchgate.pipeline.deployments import Deployed, TargetDown, endpoints_of, require_alive
+from benchgate.pipeline.progress import Phase
 from benchgate.pipeline.work import Work
 from benchgate.plan.model import PlannedBlock, PlannedStage
 from benchgate.plan.schedule import look_stage, warmup_round
@@ -89,17 +92,15 @@ class LoadMeasurement:
 
     def _measure_blocks(self) -> None:
         load, completed = self._load, self._completed
+        last = load.looks[-1] if load.looks else load.blocks
+        rest = self._plan.blocks[completed.blocks : last]
         for first, end in pairwise((0, *(load.looks or (load.blocks,)))):
-            start = max(first, completed.blocks)
-            if blocks := self._plan.blocks[start:end]:
-                phase = f"load, blocks {start + 1} to {end}" if load.looks or start else "load"
-                # One arm may have cached some of the interrupted block's prompts. Sent in the warm-up, both have.
-                again = blocks[0].stages if self._session and not self._warm else ()
-                warmup = 0 if self._warm else len(self._plan.warmup)
-                stages = warmup + len(again) + sum(len(block.stages) for block in blocks)
-                self._progress.begin(phase, stages * len(self._targets))
-                self._warm_up(again)
-            for block in blocks:
+            for block in self._plan.blocks[max(first, completed.blocks) : end]:
+                if block is rest[0]:
+                    # One arm may have cached some of the interrupted block's prompts. Sent in the warm-up, both have.
+                    self._warm_up(block.stages if self._session else ())
+                    executions = [len(one.stages) * len(self._targets) for one in rest]
+                    self._progress.begin(Phase("load", sum(executions), cycle=executions[0], at_most=bool(load.looks)))
                 self._replicas.record(self._writer, f"before block {block.number + 1}", block=block.number)
                 if self._first_block_s is None:
                     self._first_block_s = time.monotonic()
@@ -135,7 +136,9 @@ class LoadMeasurement:
         self._writer.event(LOOK, document)
         if end is not None:
             self._writer.event(LOAD_ENDED, asdict(end))
-        self._progress.note(f"after {blocks} block{'s' if blocks > 1 else ''}: {_describe_look(step, end)}")
+        after = f"after {blocks} block{'s' if blocks > 1 else ''}"
+        self._progress.look(f"{after}: {_count_settled(step)}")
+        self._progress.note(f"{after}: {_describe_look(step, end)}")
         return end is not None
 
     def _warm_up(self, again: Sequence[PlannedStage] = ()) -> None:
@@ -145,12 +148,13 @@ class LoadMeasurement:
         """
         if self._warm or not (self._plan.warmup or again):
             return
+        self._progress.begin(Phase("warm-up", (len(self._plan.warmup) + len(again)) * len(self._targets)))
         for stage in self._plan.warmup:
             for arm in self._targets:
                 self._warm_up_stage(arm, stage, partial(warmup_round, self._load, self._plan, stage.name))
         for stage in again:
             for arm in self._targets:
-                self._learn(stage.name, arm, self._fleet.run(self._shard(arm, stage)))
+                self._learn(stage.name, arm, self._send(arm, stage.name, "", self._shard(arm, stage)))
                 self._progress.step(f"warm-up {stage.name} on {arm}")
         self._warm = True
 
@@ -159,7 +163,7 @@ class LoadMeasurement:
     ) -> None:
         def send(number: int, requests: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
             stage = first if number == 0 else later(number, requests)
-            return self._fleet.run(self._shard(arm, stage, service_s))
+            return self._send(arm, first.name, "", self._shard(arm, stage, service_s))
 
         warmed = warm_up(classes_of(first), send, MOST_ROUNDS if self._load.warmup == "auto" else 1)
         self._service_s |= {(first.name, group, arm): mean_s for group, mean_s in warmed.service_s.items()}
@@ -181,9 +185,10 @@ class LoadMeasurement:
                     service_s[arm][group.name] = mean_s
         actions = next((one.actions or () for one in self._load.sweep if one.name == stage.name), ())
         for arm in block.order:
-            where = f"block {block.number + 1} of {self._load.blocks}, stage {stage.name}"
+            place = f"block {block.number + 1} of {self._load.blocks}"
+            where = f"{place}, stage {stage.name}"
             runner = ActionRunner(actions, self._targets[arm], stage.name, self._action_log)
-            result = self._execute(stage, arm, block.number, runner, service_s[arm])
+            result = self._execute(place, stage, arm, block.number, runner, service_s[arm])
             self._learn(stage.name, arm, result)
             self._progress.step(f"{where} on {arm}")
             for action in runner.results:
@@ -215,12 +220,11 @@ class LoadMeasurement:
             last = self._completed.searched[-1].arm
             searches = dict(sorted(searches.items(), key=lambda one: one[0] is last))
         looks = sum(most_looks(search.settings) for search in searches.values()) - len(self._completed.searched)
-        warmup = 0 if self._warm or load.warmup == 0 else max(1, len(self._plan.warmup))
-        self._progress.begin("capacity (at most)", looks + warmup * len(self._targets))
         if self._plan.warmup or load.warmup == 0:
             self._warm_up()
         elif not self._warm:
             self._warm_up_search(capacity, searches)
+        self._progress.begin(Phase("capacity", looks, at_most=True))
         self._replicas.record(self._writer, "before the capacity search")
         for arm, look in alternate_looks(searches):
             block = searches[arm].executions(look.level)
@@ -229,7 +233,9 @@ class LoadMeasurement:
             stage = look_stage(load, capacity, look, drawn_by, self._plan.material)
             runner = ActionRunner((), self._targets[arm], stage.name, Path())  # a search has no actions
             mean_s = self._service_s.get((CAPACITY_STAGE, "", arm))
-            result = self._execute(stage, arm, block, runner, {} if mean_s is None else {"": mean_s})
+            result = self._execute(
+                f"look {block + 1}", stage, arm, block, runner, {} if mean_s is None else {"": mean_s}
+            )
             self._learn(CAPACITY_STAGE, arm, result)
             searches[arm].take(look.level, result.requests, result.client, result.only.ramp)
             self._progress.step(f"{stage.name}, look {block + 1}, on {arm}")
@@ -240,6 +246,7 @@ class LoadMeasurement:
     def _warm_up_search(self, capacity: Capacity, searches: Mapping[Arm, ArmSearch]) -> None:
         """Warm up both arms at the level of their search's first look, if no sweep did it before."""
         load = self._load
+        self._progress.begin(Phase("warm-up", len(searches)))
         for arm, search in searches.items():
             look = search.next
             if look is None:
@@ -257,13 +264,19 @@ class LoadMeasurement:
         self._warm = True
 
     def _execute(
-        self, stage: PlannedStage, arm: Arm, block: int, runner: ActionRunner, service_s: Mapping[str, float]
+        self,
+        place: str,
+        stage: PlannedStage,
+        arm: Arm,
+        block: int,
+        runner: ActionRunner,
+        service_s: Mapping[str, float],
     ) -> StageResult:
         """Run a stage on one arm with its actions, and store its requests and telemetry."""
         with self._samplers[arm].stage() as readings:
             try:
                 with runner:
-                    result = self._fleet.run(self._shard(arm, stage, service_s), runner.begin)
+                    result = self._send(arm, stage.name, place, self._shard(arm, stage, service_s), runner.begin)
             except KeyboardInterrupt:
                 for observation in _observations(stage.name, arm, block, self._position, self._fleet.salvage()):
                     if observation.recorded:
@@ -275,6 +288,19 @@ class LoadMeasurement:
         window = self._samplers[arm].window(readings, stage.name, arm, block, self._position)
         if window is not None:
             self._writer.add(window)
+        return result
+
+    def _send(self, arm: Arm, stage: str, place: str, shard: Shard, begins: Begins | None = None) -> StageResult:
+        """Send a stage's requests to one arm, and report the figures of it."""
+        self._progress.stage(arm, stage, place)
+        began_s = time.monotonic()
+        result = self._fleet.run(shard, begins)
+        prices = self._suite.deployments[self._suite.arm_names[arm]].token_prices
+        usd = 0.0
+        if prices is not None:
+            parts = [part for group in result.classes for part in (group.requests, group.ramp)]
+            usd = sum(billed_usd(prices.to_stored(), part) or 0.0 for part in parts)
+        self._progress.executed(LiveFigures.of(result, time.monotonic() - began_s), usd)
         return result
 
     def _learn(self, stage: str, arm: Arm, result: StageResult) -> None:
@@ -311,6 +337,14 @@ def _describe_look(step: StopLoad | ContinueLoad, end: LoadEnd | None) -> str:
         return f"{unsettled}; up to {step.blocks} would pass the limit of {end.why}, so the load ends here"
     blocked = [check.id for check in step.checks if check.required and check.counted is Outcome.BLOCK]
     return _ENDS[step.reason] + (f" ({', '.join(blocked)} blocked)" if blocked else "")
+
+
+def _count_settled(step: StopLoad | ContinueLoad) -> str:
+    """Count the checks that a look settled: `5 of 7 checks settled; open: ttft-p50@c4 and 1 more`."""
+    total, still_open = len(step.checks), step.undecided if isinstance(step, ContinueLoad) else ()
+    more = f" and {len(still_open) - 1} more" if len(still_open) > 1 else ""
+    names = f"; open: {still_open[0].id}{more}" if still_open else ""
+    return f"{total - len(still_open)} of {total} checks settled{names}"
 
 
 _ENDS = {

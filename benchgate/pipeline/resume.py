@@ -26,14 +26,15 @@ from benchgate.pipeline.checkpoint import (
     same_processes,
     session_event,
 )
-from benchgate.pipeline.deployments import TargetDown, changed_facts, deployed, measure_starts
+from benchgate.pipeline.deployments import TargetDown, changed_facts, deployed, exclusive_servers, measure_starts
 from benchgate.pipeline.environment import known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, decide_measured
 from benchgate.pipeline.measure import measure_deployed
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, end_unstorable, mark_partial, prepare, spool_path, stored_run
 from benchgate.pipeline.suite_file import with_prices
-from benchgate.pipeline.work import Progress, Work
+from benchgate.pipeline.work import Work
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.schedule import Plan
 from benchgate.store.database import Address
@@ -81,7 +82,11 @@ def resume_suite(
         store.mark_abandoned_runs()
         run = _select_run(store, suite, suite_dir, options, ref)
         suite = with_prices(suite, suite_dir, run.day)
-        with store.hold_run(run.id):
+        with (
+            store.hold_run(run.id),
+            exclusive_servers(suite, suite_dir, progress, wait=options.wait) as name_holder,
+        ):
+            name_holder(f"run {run.id}")
             _require_open(store, run)
             spool = spool_path(options.work_dir, run.id)
             spool_state = recover_spools(store, run, spool, without_spool=without_spool)
@@ -301,7 +306,7 @@ def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions
     """
     if ref is not None:
         try:
-            return store.run(store.resolve(ref))
+            return store.run(store.resolve(ref, partial=True))
         except UsageError as error:
             raise _with_spools(error, options, ref, store) from error
     runs = [run for run in store.resumable_runs(suite.suite) if not run.calibrates and _has_arms(run, suite)]
@@ -313,9 +318,9 @@ def _select_run(store: Store, suite: Suite, suite_dir: Path, options: RunOptions
         return runs[0]
     newest = next((run for run in store.runs(suite.suite) if _has_arms(run, suite)), None)
     once = newest is not None and newest.status is RunStatus.PARTIAL and _was_resumed(store, newest)
-    hint = f" (run {newest.id} went on once already, and was cut short again)" if once and newest is not None else ""
-    none = f"no run of {suite.suite} with {suite.candidate} beside {suite.baseline} was cut short and may go on{hint}"
-    raise _with_spools(UsageError(f"{none}; run it from its beginning, without --resume"), options, ref, store)
+    hint = f" (run {newest.id} was resumed once already, and interrupted again)" if once and newest is not None else ""
+    none = f"no interrupted run of {suite.suite}, {suite.candidate} against {suite.baseline}, can be resumed{hint}"
+    raise _with_spools(UsageError(f"{none}; begin a new run, without --resume"), options, ref, store)
 
 
 def _has_arms(run: Run, suite: Suite) -> bool:

@@ -15,17 +15,18 @@ from pathlib import Path
 from benchgate import __version__
 from benchgate.errors import Command, NothingKept, Remedy, RunInterrupted, StoreError, UsageError
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.run import LOAD_SALT, ONLY_PART, BudgetReading, Run, RunStatus
+from benchgate.model.run import LOAD_SALT, ONLY_PART, QUICK_LOOK, BudgetReading, Run, RunStatus
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import session_event
-from benchgate.pipeline.deployments import declared_deployment
+from benchgate.pipeline.deployments import declared_deployment, exclusive_servers
 from benchgate.pipeline.environment import environment_facts, fresh_run_id, known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, MeasuredRun, decide_measured
 from benchgate.pipeline.measure import measure
 from benchgate.pipeline.preflight import read_plan, require_power, require_ready
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.suite_file import require_priced
-from benchgate.pipeline.work import Progress, Work
+from benchgate.pipeline.work import Work
 from benchgate.plan.client_demand import chosen_workers
 from benchgate.plan.preview import client_problems
 from benchgate.plan.salt import run_salt
@@ -47,7 +48,8 @@ class RunOptions:
     allow_code: bool = False  # evals may run functions, and programs that models write, if the suite lets them
     waivers: Waivers | None = None
     calibration: bool = False  # both arms are one deployment, and no candidate is judged
-    only: str | None = None  # the only part of the suite that is measured; such a run cannot be resumed or promoted
+    only: str | None = None  # measured part of the suite, or QUICK_LOOK; such a run cannot be resumed or promoted
+    wait: bool = False  # until other runs of the same servers have ended; otherwise they are refused
     before_measuring: Callable[[], None] = lambda: None  # called once nothing is left that could be refused
 
 
@@ -55,7 +57,8 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
     plan = prepare(suite, suite_dir, options)
     with Store.open(options.store) as store:
-        require_power(store, suite, plan, progress.note)
+        if options.only != QUICK_LOOK:
+            require_power(store, suite, plan, progress.note)
         spent = read_spent(suite, suite_dir, os.environ, utc_now())
         measured = measure_run(store, suite, suite_dir, plan, options, progress, spent=spent)
         return decide_measured(store, measured, waivers=options.waivers)
@@ -85,7 +88,7 @@ def measure_run(
 ) -> MeasuredRun:
     """Measure the plan as a new run of the store, complete or interrupted. `spent` is its error budget's reading.
 
-    Raises UsageError if this machine cannot send the load.
+    Raises UsageError if this machine cannot send the load, or another run measures one of the servers.
     """
     workers = 1
     if options.cluster is None:
@@ -93,36 +96,38 @@ def measure_run(
         if problems := client_problems(suite, plan, client, cpus):
             raise UsageError("\n".join(problems))
         workers = chosen_workers(suite, plan, client, cpus)
-    arms = {arm: declared_deployment(suite, name) for arm, name in suite.arm_names.items()}
-    run = describe_run(suite, options, arms, plan_sha256=plan.sha256, measurement=measurement_sha256(suite, plan))
-    spool = spool_path(options.work_dir, run.id)
-    session = session_event(suite, os.environ, run.id, spool)
-    options.before_measuring()
-    store.mark_abandoned_runs()
-    work = Work(
-        suite=suite,
-        suite_dir=suite_dir,
-        plan=plan,
-        log_dir=options.work_dir / run.id,
-        weights_dir=options.work_dir / "weights",
-        progress=progress,
-        waivers=options.waivers,
-        workers=workers,
-        cluster=options.cluster,
-        salt=run.load_salt,
-    )
-    resumable = not (options.calibration or options.only)
-    with recorded_run(store, run, plan.canonical, resumable=resumable, spool=spool, note=progress.note) as writer:
-        writer.begin_session(session)
-        if spent is not None:
-            writer.add(spent)
-        try:
-            complete = measure(work, writer)
-        except NothingKept as error:
-            end_unstorable(writer, error, resumable=resumable)
-        else:
-            writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
-    return stored_run(writer)
+    with exclusive_servers(suite, suite_dir, progress, wait=options.wait) as name_holder:
+        arms = {arm: declared_deployment(suite, name) for arm, name in suite.arm_names.items()}
+        run = describe_run(suite, options, arms, plan_sha256=plan.sha256, measurement=measurement_sha256(suite, plan))
+        name_holder(f"run {run.id}")
+        spool = spool_path(options.work_dir, run.id)
+        session = session_event(suite, os.environ, run.id, spool)
+        options.before_measuring()
+        store.mark_abandoned_runs()
+        work = Work(
+            suite=suite,
+            suite_dir=suite_dir,
+            plan=plan,
+            log_dir=options.work_dir / run.id,
+            weights_dir=options.work_dir / "weights",
+            progress=progress,
+            waivers=options.waivers,
+            workers=workers,
+            cluster=options.cluster,
+            salt=run.load_salt,
+        )
+        resumable = not (options.calibration or options.only)
+        with recorded_run(store, run, plan.canonical, resumable=resumable, spool=spool, note=progress.note) as writer:
+            writer.begin_session(session)
+            if spent is not None:
+                writer.add(spent)
+            try:
+                complete = measure(work, writer)
+            except NothingKept as error:
+                end_unstorable(writer, error, resumable=resumable)
+            else:
+                writer.finish(RunStatus.COMPLETE if complete else RunStatus.PARTIAL, utc_now())
+        return stored_run(writer)
 
 
 def describe_run(

@@ -98,8 +98,11 @@ def read_suite(path: Path) -> SuiteFile:
     """Read and parse a suite file, without its prices. Raises UsageError if it cannot be read, else SuiteError."""
     try:
         text = read_text_file(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the suite {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"the suite {path} cannot be read: {error.strerror or error}; name a YAML file") from error
+    except UnicodeDecodeError as error:
+        place = f"byte {error.object[error.start]:#04x} at position {error.start}"
+        raise UsageError(f"the suite {path} is not text ({place}); name a YAML file, saved as UTF-8") from error
     suite = parse_suite(text, str(path))
     return SuiteFile(path, text, suite, suite)
 

@@ -1,28 +1,15 @@
-"""Everything that the measurements of one run share: its suite, plan, folders, progress, and what is complete of it."""
+"""Everything that the measurements of one run share: its suite, plan, folders, and what is complete of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import NOTHING_COMPLETED, Completed
+from benchgate.pipeline.progress import Progress
 from benchgate.plan.schedule import Plan
 from benchgate.suite.schema import Suite
-
-
-class Progress(Protocol):
-    """Progress reports of a run."""
-
-    def begin(self, phase: str, steps: int) -> None:
-        """Report the start of a phase of `steps` steps."""
-
-    def step(self, done: str) -> None:
-        """Report that one step of the phase is done and stored."""
-
-    def note(self, line: str) -> None:
-        """Report a warning, or the reason for a delay."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from benchgate.stats.capacity_search import SearchSettings
 from benchgate.suite.load import Load
 from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 
+ASSUMED_TOKENS_PER_S = 30.0  # speed of one answer before any run measured it
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -114,6 +115,19 @@ def schedule_s(stages: Sequence[PlannedStage]) -> float:
     return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
 
 
+def assumed_load_s(stages: Sequence[PlannedStage]) -> float:
+    """Estimate how long the stages take on one arm: schedules, and closed loops at ASSUMED_TOKENS_PER_S a stream."""
+    total_s = 0.0
+    for stage in stages:
+        closed = [
+            sum(request.ask.output_tokens or 0 for request in group.requests) / group.concurrency
+            for group in stage.classes
+            if group.concurrency is not None
+        ]
+        total_s += max([schedule_s([stage]), *(tokens / ASSUMED_TOKENS_PER_S for tokens in closed)])
+    return total_s
+
+
 def _usd(suite: Suite, seconds: float | None) -> float | None:
     """Return the price of all measured deployments for the whole time; None if one has no price."""
     if seconds is None:
@@ -153,6 +167,8 @@ class Preview:
     input_tokens: int  # with ramps, like `output_tokens`
     output_tokens: int
     load_s: float  # the least: schedules of its open loops, without answers after the last send
+    assumed_load_s: float  # at ASSUMED_TOKENS_PER_S a stream, on all sides
+    usd_per_hour: float | None  # of all measured deployments; None without a price by the hour
     load_s_known: bool  # False with closed loops, whose speed depends on the servers
     capacity_requests: int  # of all sides at most; 0 without a search
     eval_items: int
@@ -220,6 +236,8 @@ def preview(
         input_tokens=totals.most.input_tokens,
         output_tokens=totals.most.output_tokens,
         load_s=schedule_s(stages) * arms,
+        assumed_load_s=assumed_load_s(stages) * arms,
+        usd_per_hour=_usd(suite, _SECONDS_PER_HOUR),
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
         eval_items=eval_items,

@@ -19,7 +19,7 @@ from benchgate.model.history import Promotion, PromotionAction, promotion_labels
 from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.suite_file import with_prices
-from benchgate.suite.rules.suite import only_part, with_arms
+from benchgate.suite.rules.suite import only_part, quick_look, with_arms
 from benchgate.suite.schema import Suite
 
 IMPORTED_EVALS = "its evals were made elsewhere, and nothing shows what answered them"
@@ -68,7 +68,10 @@ def purpose_obstacles(run: Run) -> Iterator[Obstacle]:
     if run.imported:
         reason = f"it was imported: {IMPORTED_EVALS}; promote a run that benchgate measured"
         yield Obstacle(ObstacleKind.IMPORTED, reason, ExitCode.USAGE)
-    if run.only_part is not None:
+    if run.is_quick_look:
+        reason = "it is a quick look (`--quick`) with fewer blocks and items than its suite; measure the whole suite"
+        yield Obstacle(ObstacleKind.PART, reason, ExitCode.USAGE)
+    elif run.only_part is not None:
         reason = f"only its `{run.only_part}` was measured (`--only`); measure and judge the whole suite"
         yield Obstacle(ObstacleKind.PART, reason, ExitCode.USAGE)
 
@@ -77,7 +80,8 @@ def run_obstacles(run: Run, now: str, requirements: Requirements) -> Iterator[Ob
     """Yield what is wrong with a run at the instant `now` (RFC 3339 UTC), its verdict aside."""
     yield from purpose_obstacles(run)
     if run.status is not RunStatus.COMPLETE:
-        reason = f"it is {run.status}, and only a complete run can be promoted; resume it: `benchgate run --resume`"
+        again = f"resume it: `benchgate run SUITE --resume --run {run.id}`"
+        reason = f"it is {run.status}, and only a complete run can be promoted; {again}"
         yield Obstacle(ObstacleKind.INCOMPLETE, reason)
     if (too_old := too_old_because(run.finished_at, now, requirements.max_age_s)) is not None:
         yield Obstacle(ObstacleKind.TOO_OLD, too_old)
@@ -135,7 +139,7 @@ class MeasuredForm:
 
 
 def measured_forms(suite: Suite, folder: Path, day: date | None, names: Mapping[Arm, str]) -> list[MeasuredForm]:
-    """List the forms a command may have measured: all of a suite, two of its deployments, or one part of it.
+    """List the forms a command may have measured: all of a suite, two of its deployments, a part or a quick look.
 
     `names` are those of the run's arms, `folder` is the suite's and `day` the run's first, whose prices count.
     """
@@ -153,4 +157,6 @@ def measured_forms(suite: Suite, folder: Path, day: date | None, names: Mapping[
     for part in ("load", "quality", "shadow"):
         with suppress(UsageError):
             forms.append(MeasuredForm(priced(only_part(suite, part)), is_only_part=True))
+    with suppress(UsageError):
+        forms.append(MeasuredForm(priced(quick_look(suite)), is_only_part=True))
     return forms

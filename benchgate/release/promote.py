@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, PublishError, UsageError
 from benchgate.model.deployment import Deployment, ModelIdentity, sha256_of
@@ -30,7 +31,6 @@ from benchgate.model.history import (
 )
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.environment import fresh_run_id, utc_now
-from benchgate.pipeline.judge import Decision, decide_stored, report_html
 from benchgate.release.eligibility import (
     Obstacle,
     ObstacleKind,
@@ -42,6 +42,9 @@ from benchgate.release.eligibility import (
 )
 from benchgate.store.repository import Store, StoredVerdict
 from benchgate.targets.error_messages import one_line
+
+if TYPE_CHECKING:
+    from benchgate.pipeline.judge import Decision
 
 _LONGEST_TEXT = 500
 _GRACE_S = 5.0  # between SIGTERM and SIGKILL
@@ -95,6 +98,8 @@ def promote(
     _refuse(run_id, run_obstacles(run, utc_now(), Requirements(max_age_s, require_pinned=require_pinned)))
     identity = candidate_identity(run)
     assert identity is not None, "a run without a candidate is refused above"
+    from benchgate.pipeline.judge import decide_stored  # slow to import, and a refused run needs none of it
+
     decision = decide_stored(store, run_id, waivers=waivers, keep=False).with_strict(strict=strict)
     verdict = _stored_verdict(store, decision)
     outcome = decision.verdict.outcome
@@ -267,7 +272,11 @@ def _require_printable(origin: PromotionOrigin, reason: str | None) -> None:
             raise UsageError(f"{name}: expected 1 to {_LONGEST_TEXT} characters on one line; found {ascii(text)[:60]}")
 
 
-_HINTS = {ObstacleKind.TOO_OLD: " (--max-age sets the limit)", ObstacleKind.WITHDRAWN: "; --repeat promotes it anyway"}
+_HINTS = {
+    ObstacleKind.TOO_OLD: " (--max-age sets the limit)",
+    ObstacleKind.VERDICT: "; read it with `benchgate report`, then promote another run or give --override REASON",
+    ObstacleKind.WITHDRAWN: "; --repeat promotes it anyway",
+}
 
 
 def _refuse(run_id: str, obstacles: Iterable[Obstacle]) -> None:
@@ -313,6 +322,8 @@ def _grounds(store: Store, decision: Decision, stored: StoredVerdict, report_sha
 
 def _report_sha256(decision: Decision, report: Path | None) -> str:
     """Return the hash of the store's own report. Raises NotPromoted if `report` is neither that nor a site's."""
+    from benchgate.pipeline.judge import report_html  # slow to import
+
     expected = hashlib.sha256(report_html(decision).encode()).hexdigest()
     if report is None:
         return expected

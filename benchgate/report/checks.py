@@ -21,6 +21,7 @@ from benchgate.report.table import of_expected
 _STRIP_START, _STRIP_END = -0.5, 2.0
 _STRIP_UNITS = 100.0
 _MOST_DECIDING = 3
+_MOST_USED = 999  # multiple of an allowance; more is shown as this bound
 _LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 _FAR = 20.0  # allowances: an interval that reaches farther is cut
 
@@ -76,6 +77,7 @@ class CheckRow:
     interval: str
     level: str  # of its limits, where that is not the level of all others; else empty
     allowed: str
+    margin: str  # the same, short: `+5 %`, `≥ 95 %`
     n: str
     reason: str
     advice: str
@@ -181,6 +183,7 @@ def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: floa
         interval=display.interval(check),
         level=own_level(check, alpha),
         allowed=display.allowed(check),
+        margin=display.margin(check),
         n=f"{of_expected(check.n, check.n if check.n_of is None else check.n_of)} {check.n_unit}",
         reason=check.reason if guard is None else f"see the guard {guard}",
         advice=(check.advice or "") if guard is None else "",
@@ -239,7 +242,9 @@ def _share_of_allowance(check: CheckResult, harm: float) -> float:
 
 
 def _multiple(share: float) -> str:
-    shown = "0" if share <= 0 else "∞" if math.isinf(share) else f"{share:,.0f}" if share >= 10 else f"{share:.2g}"
+    if share >= _MOST_USED:
+        return f">{_MOST_USED}\N{MULTIPLICATION SIGN}"
+    shown = "0" if share <= 0 else f"{share:,.0f}" if share >= 10 else f"{share:.2g}"
     return f"{shown}\N{MULTIPLICATION SIGN}"
 
 
@@ -261,16 +266,17 @@ def find_check(verdict: Verdict, name: str) -> CheckResult:
 
 
 def render_explanation(verdict: Verdict, check: CheckResult) -> str:
-    """Render the verdict in a line, then the check's numbered steps as `what = formula = value`."""
+    """Render what the check found in a sentence, then its numbered steps as `what = formula = value`."""
+    joint = " " if check.reason.startswith(("rose by ", "fell by ", "is unchanged")) else ": "
+    found = f"{check.title}{joint}{one_line(check.reason, 1000)}"
     lines = [
-        f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, 1000)}",
+        f"{display.mark(check)} {check.shown}: {found}",
+        *([f"what to do: {one_line(check.advice, 1000)}"] if check.advice else []),
         "",
-        f"{check.id}: {check.title}{'' if check.required else ' (advisory)'}",
-        f"  by {check.method}",
+        f"{check.id}{'' if check.required else ' (advisory)'}, allowed {display.allowed(check)}, by {check.method}",
         *_steps(check),
         "",
-        f"{display.MARKS[check.outcome]} {check.shown}: {one_line(check.reason, 1000)}",
-        *([f"what to do: {one_line(check.advice, 1000)}"] if check.advice else []),
+        f"{display.MARKS[verdict.outcome]} the verdict is {verdict.outcome}: {one_line(verdict.reason, 1000)}",
     ]
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 

@@ -169,6 +169,15 @@ def allowed(check: CheckResult) -> str:
     return f"a {'rise' if rises else 'fall'} of at most {bound.lstrip('+' + _MINUS)}"
 
 
+def margin(check: CheckResult) -> str:
+    """Show the margin as the largest allowed change, or the bound: `+5 %`, `±5 %`, `≥ 95 %`."""
+    bound = units.as_written(change(check, check.margin))
+    if check.scale is Scale.ABSOLUTE:
+        at_least = higher_is_better(check.metric) if check.at_least is None else check.at_least
+        return f"{'≥' if at_least else '≤'} {bound}"
+    return f"±{bound.lstrip('+' + _MINUS)}" if check.two_sided else bound
+
+
 def direction(check: CheckResult) -> str:
     """Return `worse`, `better` or `equal`; empty for SLOs, which compare nothing.
 

@@ -233,19 +233,21 @@ def signal_lines(seen: RunSeen) -> Iterator[str]:
         yield f"No autoscaling signal found: {_no_signal(seen.signals)} Seen in the run:"
     for one in seen.signals:
         holds, beyond = one.holds, one.beyond
-        missed = (
-            f", {_amount(one, beyond.mean)} at {one_line(beyond.stage)}, which did not" if beyond is not None else ""
-        )
+        missed = ""
+        if beyond is not None:
+            how = "which did not" if one.beyond_misses else "which was not shown to hold"
+            missed = f", {_amount(one, beyond.mean)} at {one_line(beyond.stage)}, {how}"
         yield f"  {one.name}: {_amount(one, holds.mean)} at {one_line(holds.stage)}, which held{missed}"
 
 
 def _no_signal(signals: Sequence[ScalingSignal]) -> str:
-    beyond = next((one.beyond.stage for one in signals if one.beyond is not None), None)
-    if beyond is None:
+    known = next((one for one in signals if one.beyond is not None), None)
+    if known is None or known.beyond is None:
         stage = one_line(signals[0].holds.stage)
         return f"no level beyond {stage} is known to miss its SLO. Measure one at which requests queue."
     return (
-        f"at {one_line(beyond)}, which misses the SLO, no metric rose clearly (1.5 times in every block, and one"
+        f"at {one_line(known.beyond.stage)}, which {'misses' if known.beyond_misses else 'is not shown to hold'} the"
+        " SLO, no metric rose clearly (1.5 times in every block, and one"
         " waiting request or half of the cache). Measure a higher level at which requests queue."
     )
 

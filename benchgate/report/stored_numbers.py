@@ -11,7 +11,7 @@ from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import Outcome
-from benchgate.report.display import MARKS, with_limits
+from benchgate.report.display import MARKS, in_its_unit, with_limits
 from benchgate.report.table import aligned
 from benchgate.units import show_percent
 
@@ -49,8 +49,9 @@ class StoredNumbers:
         """The reason why nothing is decided."""
         both = (self.reference, self.judged)
         if foreign := [side.run for side in both if side.run.measured_by is not None]:
-            files = " and ".join(f"run {run.id} is a file of {run.measured_by}" for run in foreign)
-            return f"{files}: it has no records, so no check can be evaluated and nothing is decided"
+            files = " and ".join(f"run {run.id} was measured by {run.measured_by}" for run in foreign)
+            have = "it has" if len(foreign) == 1 else "they have"
+            return f"{files}: {have} no records, so no check can be evaluated and nothing is decided"
         bare = [side for side in both if side.removed_at is not None]
         gone = " and ".join(f"of run {side.run.id} on {str(side.removed_at)[:10]}" for side in bare)
         return f"raw records were removed ({gone}), so no check can be evaluated and nothing is decided"
@@ -63,7 +64,10 @@ class StoredNumbers:
             yield "the two runs did not measure the same workload"
         for side in (self.reference, self.judged):
             outcome = side.verdict["outcome"] if side.verdict is not None else "never given"
-            yield f"run {side.run.id}: its own verdict was {outcome}; {side.run.status}, begun {side.run.started_at}"
+            verdict = "" if side.run.measured_by is not None else f"its own verdict was {outcome}; "
+            yield f"run {side.run.id}: {verdict}{side.run.status}, begun {side.run.started_at}"
+        if any(pair.change_limits is not None for pair in self.pairs):
+            yield "intervals cover the variation inside each run, not from run to run: repeat both to know that"
 
 
 def numbers_document(numbers: StoredNumbers) -> dict[str, object]:
@@ -111,6 +115,8 @@ def _pair(pair: NumberPair) -> dict[str, object]:
         "baseline_beside": _number(pair.reference_baseline),
         "candidate_beside": _number(pair.judged_baseline),
         "change_ratio": pair.change_ratio,
+        "change_lower_ratio": None if pair.change_limits is None else pair.change_limits.lower,
+        "change_upper_ratio": None if pair.change_limits is None else pair.change_limits.upper,
         "change_beside_baselines_ratio": pair.change_beside_baselines_ratio,
     }
 
@@ -137,32 +143,42 @@ def numbers_text(numbers: StoredNumbers) -> str:
     lines = [
         f"{MARKS[OUTCOME]} {OUTCOME}: {numbers.reason}",
         *(f"  note: {note}" for note in numbers.notes),
-        "",
-        *_in_columns([_HEAD, *map(_cells, numbers.pairs)]),
-        "",
-        *_in_columns([("check", "baseline's run", "candidate's run"), *map(_check_cells, _checks(numbers))]),
+        *(line for table in _tables(numbers) for line in ("", *_in_columns(table))),
     ]
     return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
 
 
 def numbers_markdown(numbers: StoredNumbers) -> str:
     """Render for a CI job's summary."""
-    tables = [
-        [_HEAD, *map(_cells, numbers.pairs)],
-        [("check", "baseline's run", "candidate's run"), *map(_check_cells, _checks(numbers))],
-    ]
     lines = [f"**{MARKS[OUTCOME]} {OUTCOME}**: {markdown_prose(numbers.reason)}", ""]
     lines += [f"- {markdown_prose(note)}" for note in numbers.notes]
-    for rows in tables:
+    for rows in _tables(numbers):
         lines += ["", _markdown_row(rows[0]), "|" + "---|" * len(rows[0]), *map(_markdown_row, rows[1:])]
     return "\n".join(lines) + "\n"
 
 
+def _tables(numbers: StoredNumbers) -> Iterator[list[tuple[str, ...]]]:
+    """Yield the metrics with their changes, and the checks of both runs' verdicts if they have any."""
+    width = len(_HEAD) if any(pair.change_beside_baselines_ratio is not None for pair in numbers.pairs) else -1
+    yield [row[:width] for row in (_HEAD, *map(_cells, numbers.pairs))]
+    if checks := _checks(numbers):
+        yield [("check", "baseline's run", "candidate's run"), *map(_check_cells, checks)]
+
+
 def _cells(pair: NumberPair) -> tuple[str, ...]:
+    """Return the cells of a metric: the interval of the change, or where it has none those of both values."""
     name = " ".join(part for part in (pair.name, pair.statistic, pair.stage, pair.task) if part is not None)
-    changes = (pair.change_ratio, pair.change_beside_baselines_ratio)
-    shown = ("-" if ratio is None else show_percent(ratio, signed=True) for ratio in changes)
-    return name, with_limits(pair.reference), with_limits(pair.judged), *shown
+    change, beside = (
+        "-" if ratio is None else show_percent(ratio, signed=True)
+        for ratio in (pair.change_ratio, pair.change_beside_baselines_ratio)
+    )
+    both = (pair.reference, pair.judged)
+    limits = pair.change_limits
+    if limits is None:
+        return name, *map(with_limits, both), change, beside
+    ends = (show_percent(end, signed=True) for end in (limits.lower, limits.upper))
+    values = ("-" if row is None else in_its_unit(row.name, row.value) for row in both)
+    return name, *values, f"{change} ({' to '.join(ends)})", beside
 
 
 def _check_cells(row: tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[str, ...]:

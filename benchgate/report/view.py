@@ -198,6 +198,8 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
     if blocking == relative and not any((check.lower or 0.0) > check.margin for check in relative) and relative:
         meaning = "A regression was demonstrated, and it is not shown to stay inside the allowed margin."
     notice = f"Only {run.only_part} was measured (--only): this run cannot be promoted." if run.only_part else ""
+    if run.is_quick_look:
+        notice = "A quick look, with fewer blocks and items than the suite: this run cannot be promoted."
     if run.imported or other.imported:
         notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(

@@ -24,6 +24,7 @@ from benchgate.model.run import Evidence, MetricRow
 from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES, LookCounts, backlog_growth_p, look_counts
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import EstimateWithLimits
+from benchgate.stats.power import zero_miss_sample_size
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_number, show_percent
@@ -59,6 +60,8 @@ class LoadLevel:
     piles_up: bool = False
     offered_load: float | None = None
     kind: int = 0
+    goodput: float | None = None  # of the class that `goodput_lower` is of, with the requests it was counted from
+    requests: int | None = None
 
     @property
     def holds(self) -> bool:
@@ -76,11 +79,25 @@ class LoadLevel:
         return self.kind == other.kind and loads is not None and loads[0] < loads[1] * (1 - _EQUAL_LOADS)
 
     @property
-    def held_by(self) -> str:
-        """Format its goodput limit and target."""
+    def not_held_because(self) -> str:
+        """Say by what the SLO was shown not to hold, or what is missing to show that it does."""
         if self.only_piles_up:
             return "its requests piled up"
-        return f"goodput {show_percent(self.goodput_lower)} at least, target {show_percent(self.target_ratio)}"
+        target, counted = f"target {show_percent(self.target_ratio)}", ""
+        if self.goodput is not None and self.requests is not None:
+            good = round(self.goodput * self.requests)
+            counted = f"{good:,} of {self.requests:,} requests good, "
+            if good == self.requests and self.target_ratio < 1:
+                needed = zero_miss_sample_size(1 - self.target_ratio, ALPHA)
+                return f"{counted}{needed:,} needed without a miss; {target}"
+        if self.misses:
+            return f"{counted}shown to miss the {target}"
+        return f"{counted}goodput {show_percent(self.goodput_lower)} at least, target {show_percent(self.target_ratio)}"
+
+    @property
+    def not_held(self) -> str:
+        """Say that the SLO does not hold, or is not shown to hold, and why."""
+        return f"{'does not hold' if self.misses else 'is not shown to hold'} its SLO ({self.not_held_because})"
 
     @property
     def tokens_per_request(self) -> float:
@@ -136,8 +153,8 @@ def best_of_levels(levels: Sequence[LoadLevel], arm: Arm) -> LoadLevel | str:
         nearest = max(levels, key=lambda row: row.goodput_lower - row.target_ratio)
         if nearest.only_piles_up:
             return (
-                f"no stage is shown to hold its SLO on the {arm.value}: at {nearest.stage} {nearest.held_by}; measure"
-                " less load"
+                f"no stage is shown to hold its SLO on the {arm.value}: at {nearest.stage} {nearest.not_held_because};"
+                " measure less load"
             )
         return (
             f"no stage is shown to hold its SLO on the {arm.value}: nearest is {nearest.stage}, whose goodput may be as"
@@ -264,6 +281,8 @@ def _row(of_arm: _Kept, place: TrafficClass, stay_s: float | None) -> LoadLevel 
         is_open=place.is_open,
         tokens_upper=tokens.upper,
         misses=goodput.upper is not None and goodput.upper < place.target_ratio,
+        goodput=goodput.value,
+        requests=goodput.n,
     )
 
 
@@ -344,8 +363,8 @@ def _named(levels: Mapping[str, LoadLevel | str], stage: str) -> LoadLevel | str
         return f"nothing is sized by stage {stage}: {row}"
     if not row.holds:
         return (
-            f"nothing is sized by stage {stage}, which is not shown to hold its SLO ({row.held_by}): throughput beyond"
-            " the SLO is no capacity; measure more requests of it, or name another stage"
+            f"nothing is sized by stage {stage}: it {row.not_held}. Throughput beyond the SLO is no capacity; measure"
+            " more requests of it, or name another stage"
         )
     if (lighter := _contradicting(row, known_levels(levels))) is not None:
         return f"nothing is sized by stage {stage}: it {_contradiction(lighter)}; measure both again"
@@ -357,7 +376,7 @@ def _why_left_out(level: LoadLevel | str, chosen: LoadLevel, levels: Sequence[Lo
         return level
     if not level.holds:
         less = ", though it has less load than this one" if level.has_less_load_than(chosen) else ""
-        return f"not shown to hold its SLO ({level.held_by}){less}"
+        return f"{level.not_held}{less}"
     if (lighter := _contradicting(level, levels)) is not None:
         return _contradiction(lighter)
     carried = f"holds, at {show_number(level.tokens_per_s)} output tokens/s"

@@ -27,7 +27,7 @@ WAITING, KV_USAGE, TOKENS = "waiting requests", "KV cache in use", "output token
 _GAUGES = ((WAITING, Gauge.WAITING), (KV_USAGE, Gauge.KV_USAGE))
 _APART = 1.5  # least ratio that counts as a difference
 _LEAST = MappingProxyType({WAITING: 1.0, KV_USAGE: 0.5})
-"""Least value of a signal where the SLO did not hold; smaller ones are chance, or no bottleneck."""
+"""Least value of a signal where the SLO is not shown to hold; smaller ones are chance, or no bottleneck."""
 _FEWEST_BLOCKS = 2
 _S_PER_NS = 1e-9
 
@@ -44,7 +44,7 @@ class SignalRange:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSignal:
-    """Value of one replica at the operating point, and at the lightest level beyond that does not hold.
+    """Value of one replica at the operating point, and at the lightest level beyond that is not shown to hold.
 
     `beyond` is None if no such level was measured, or its server did not report the value.
     """
@@ -52,6 +52,7 @@ class ScalingSignal:
     name: str
     holds: SignalRange
     beyond: SignalRange | None
+    beyond_misses: bool = False  # the SLO is shown not to hold there; else it is not shown to hold
 
     @property
     def tells(self) -> bool:
@@ -78,15 +79,15 @@ def scaling_signals(
     missed = [row for row in alike if not row.holds and not row.has_less_load_than(sized_by)]
     more = [row for row in missed if sized_by.has_less_load_than(row)] or missed  # of as much load, where none has more
     beyond = lightest_level(more)
+    misses = beyond is not None and beyond.misses
     found = [
-        ScalingSignal(name, holds, None if beyond is None else _gauge_range(evidence, beyond, arm, gauge))
+        ScalingSignal(name, holds, None if beyond is None else _gauge_range(evidence, beyond, arm, gauge), misses)
         for name, gauge in _GAUGES
         if (holds := _gauge_range(evidence, sized_by, arm, gauge)) is not None
     ]
     holds = _token_rate_range(sized_by)
-    found += (
-        [] if holds is None else [ScalingSignal(TOKENS, holds, None if beyond is None else _token_rate_range(beyond))]
-    )
+    if holds is not None:
+        found.append(ScalingSignal(TOKENS, holds, None if beyond is None else _token_rate_range(beyond), misses))
     return tuple(sorted(found, key=lambda one: not one.tells))
 
 

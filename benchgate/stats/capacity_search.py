@@ -188,6 +188,19 @@ class LevelStatus(StrEnum):
     OPEN = "open"
     UNRESOLVED = "unresolved"
 
+    @property
+    def words(self) -> str:
+        """Return the status in words for people."""
+        return _STATUS_WORDS[self]
+
+
+_STATUS_WORDS = {
+    LevelStatus.PASS: "shown to meet the target",
+    LevelStatus.FAIL: "shown to miss the target",
+    LevelStatus.OPEN: "not settled yet",
+    LevelStatus.UNRESOLVED: "shown neither to meet nor to miss the target",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:

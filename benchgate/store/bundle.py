@@ -212,7 +212,7 @@ def bundle_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UsageError(f"there is no file or folder {path}")
+        raise UsageError(f"there is no file or folder {path}; name a bundle of `benchgate store export` or results")
     found = sorted(inside for inside in path.glob(f"*{SUFFIX}") if inside.is_file())
     if not found:
         raise UsageError(f"{path} has no file *{SUFFIX} in it; name files of other kinds themselves")

@@ -54,6 +54,7 @@ _ADVICE = {
     "database disk image is malformed": "it is damaged; go back to a copy of it",
     "database or disk is full": "make room on its disk",
     "No space left on device": "make room on its disk",
+    "File exists": "a part of its path is a file; name a file in a folder",
     "connection failed": "check the address, and that the server runs and lets you in",
 }
 

@@ -8,7 +8,6 @@ not write: two processes that measure one run would each choose, block by block,
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -24,6 +23,7 @@ from benchgate.errors import StoreError, TakenOver
 from benchgate.store import tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.stored_run import ORDERED_TABLES, is_over
+from benchgate.system import is_same_file, open_locked, remove_locked, try_file_lock
 
 RUNS, SUITES, LABELS = 0, 1, 2  # spaces of locked names, which do not collide
 WAIT_S = 60.0
@@ -57,15 +57,6 @@ def upgrade_lock(database: Database, *, wait_s: float = WAIT_S) -> Iterator[None
         if unlock is not None:
             stack.callback(unlock)
         yield
-
-
-def try_file_lock(handle: int) -> bool:
-    """Lock an open file without waiting. Returns False where another process has it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def lock_name(connection: Connection, name: str, *, space: int = RUNS) -> None:
@@ -122,19 +113,12 @@ class RunLocks:
             if path is None:
                 self._call("advisory_unlock", run_id)
                 return
-            handle = self._files.pop(run_id)
-            try:
-                # Once removed, the file of that name may be another process's lock. It is removed while it is locked,
-                # so that a process waiting for it notices.
-                if _is_same_file(handle, path):
-                    path.unlink(missing_ok=True)
-            finally:
-                os.close(handle)
+            remove_locked(self._files.pop(run_id), path)
 
     def is_held(self, run_id: str) -> bool:
         """Return True while the lock file is still ours. A Postgres session may have lost its lock unnoticed."""
         path = self._path(run_id)
-        return run_id in self._held and (path is None or _is_same_file(self._files[run_id], path))
+        return run_id in self._held and (path is None or is_same_file(self._files[run_id], path))
 
     def holder(self, run_id: str) -> str:
         """Return a description of the process that holds a run."""
@@ -162,16 +146,9 @@ class RunLocks:
         return path.with_name(f"{path.name}.run-{run_id}") if path is not None else None
 
     def _lock_file(self, run_id: str, path: Path) -> bool:
-        # Not inherited by processes that are started: theirs would keep a killed run alive. What is locked must still
-        # be the file of that name: its last holder removed it, and a third process may have made another.
-        while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            if not try_file_lock(handle):
-                os.close(handle)
-                return False
-            if _is_same_file(handle, path):
-                break
-            os.close(handle)
+        handle = open_locked(path)
+        if handle is None:
+            return False
         os.truncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         self._files[run_id] = handle
@@ -188,15 +165,6 @@ class RunLocks:
         except SQLAlchemyError:
             self._leave_session()  # with a server that went away went all that it held
             raise
-
-
-def _is_same_file(handle: int, path: Path) -> bool:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return False
-    own = os.fstat(handle)
-    return (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)
 
 
 def require_ownership(connection: Connection, run_id: str, next_seq: int) -> None:

@@ -97,7 +97,7 @@ def _require_place(database: Database, *, create: bool) -> None:
     path = database.address.path
     if path is None:
         return
-    if create and path.is_dir():
+    if path.is_dir():
         raise UsageError(f"the store {path} is a folder; give a file, like {path / 'benchgate.db'}")
     if create:
         with database.errors():

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.store import clock, results, tables
 from benchgate.store.database import fetch
 from benchgate.store.evidence import MEASURED
+from benchgate.store.rows import Row
 from benchgate.store.stored_run import ORDERED_TABLES, Removal, read_runs
 
 _DeploymentLabels = tuple[str, str, str, str]  # name, model, engine and hardware of a deployment, as a point has them
@@ -29,6 +31,7 @@ NewestRun = tuple[str, str, Outcome | None, list[MetricRow]]
 """Suite, start (RFC 3339 UTC), own outcome and metrics of a run."""
 _COST = "usd_"  # what the names of costs begin with
 _MOST_NUMBERS = 1 << 32  # of a run
+_AT_ONCE = 500  # runs in one query
 _ARMS = {arm.value: arm for arm in Arm}
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
@@ -109,6 +112,69 @@ def overview(connection: Connection) -> Overview:
         promotions=tuple(results.promotions(connection)),
         noise=tuple(sorted((measured_at, sha256) for _, measured_at, sha256 in profiles)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """Conditions on runs; None is any. `label` may have wildcards; `since` is a day or second of RFC 3339, in UTC."""
+
+    suite: str | None = None
+    label: str | None = None
+    outcome: Outcome | None = None
+    since: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedRun:
+    """A run of a list, its latest own outcome by the column that lists it, and the label of its promotion."""
+
+    run: Run
+    outcome: Outcome | None
+    promotion: str | None
+
+
+def list_runs(connection: Connection, chosen: RunFilter) -> list[ListedRun]:
+    """Return the runs that pass the filter, newest first."""
+    run = tables.run.c
+    by_time = select(run.id, run.label).order_by(run.started_at.desc(), run.id.desc())
+    if chosen.since is not None:
+        by_time = by_time.where(run.started_at >= chosen.since)
+    outcomes = _own_outcomes(connection)
+    ids = [
+        run_id
+        for run_id, label in connection.execute(tables.of_suite(by_time, chosen.suite))
+        if (chosen.label is None or fnmatchcase(label or "", chosen.label))
+        and (chosen.outcome is None or outcomes.get(run_id) is chosen.outcome)
+    ][: chosen.limit]
+    rows: dict[str, Row] = {}
+    for first in range(0, len(ids), _AT_ONCE):
+        some = select(tables.run).where(run.id.in_(ids[first : first + _AT_ONCE]))
+        rows |= {row["id"]: row for row in fetch(connection, some)}
+    promoted = promotion_labels(results.promotions(connection, chosen.suite))
+    found = read_runs(connection, [rows[run_id] for run_id in ids])
+    return [ListedRun(one, outcomes.get(one.id), promoted.get(one.id)) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Stored observations of one kind (`load`, `quality` and so on) in one stage or task, of both arms."""
+
+    kind: str
+    place: str | None  # stage or task
+    blocks: int
+    n_rows: int
+    n_bytes: int
+
+
+def contents(connection: Connection, run_id: str) -> list[Contents]:
+    """Return the rows and bytes of a run's observations, in the order in which they were first measured."""
+    seen = tables.observation.c
+    place = func.coalesce(seen.stage, seen.task)
+    counted = func.count(seen.block.distinct()), func.sum(seen.n_rows), func.sum(func.length(seen.data))
+    query = select(seen.kind, place, *counted).where(seen.run_id == run_id, seen.kind.in_(MEASURED))
+    rows = connection.execute(query.group_by(seen.kind, place).order_by(func.min(seen.seq)))
+    return [Contents(kind, where, blocks, int(n), int(size)) for kind, where, blocks, n, size in rows]
 
 
 def trend(connection: Connection, name: str, suite: str | None, where: Mapping[str, str | None]) -> list[TrendPoint]:

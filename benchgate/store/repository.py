@@ -39,7 +39,7 @@ from benchgate.store.locks import RunLocks, lock_name
 from benchgate.store.migrate import ensure_current, is_current
 from benchgate.store.results import StoredVerdict
 from benchgate.store.retention import Policy, RemovableRun, Removed, Sizes
-from benchgate.store.run_reference import require_label, resolve, resolve_beside
+from benchgate.store.run_reference import require_label, resolve, resolve_beside, skipped_runs
 from benchgate.store.spool import Recovered, recover
 from benchgate.store.stored_run import Removal, read_runs, run_row
 from benchgate.store.writer import Notify, RunWriter
@@ -189,10 +189,18 @@ class Store:
 
     # Runs and their evidence
 
-    def resolve(self, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
-        """Return the id of the run named by id, unique id prefix (not with `whole`), label or a name like `@latest`."""
+    def resolve(self, ref: str, *, suite: str | None = None, whole: bool = False, partial: bool = False) -> str:
+        """Return the id of the run named by id, unique id prefix (not with `whole`), label or a name like `@latest`.
+
+        `@latest` and `@previous` skip runs that are not complete, except with `partial`.
+        """
         with self._database.reading() as connection:
-            return resolve(connection, ref, suite=suite, whole=whole)
+            return resolve(connection, ref, suite=suite, whole=whole, partial=partial)
+
+    def skipped_runs(self, run_id: str) -> list[str]:
+        """Return the ids of the partial and running runs that are newer than this run, newest first."""
+        with self._database.reading() as connection:
+            return skipped_runs(connection, run_id)
 
     def resolve_beside(self, ref: str, run_id: str) -> str:
         """Return the id of the run that `run_id` is compared with, another run; `@promoted` is of its suite."""
@@ -236,7 +244,7 @@ class Store:
             run = found.as_run()
             if run.measured_by is not None:
                 raise UsageError(
-                    f"run {run_id} is a file of {run.measured_by}: it has numbers and no records, so nothing can be "
+                    f"run {run_id} was measured by {run.measured_by}: it has numbers and no records, so nothing can be "
                     "judged of it",
                     remedies=(Remedy("show its numbers", Command.TREND),),
                 )
@@ -347,6 +355,16 @@ class Store:
             return results.noise_profile(connection, key, before=before)
 
     # Many runs
+
+    def list_runs(self, chosen: queries.RunFilter) -> list[queries.ListedRun]:
+        """Return the runs that pass the filter, newest first, with the outcome and promotion of each."""
+        with self._database.reading() as connection:
+            return queries.list_runs(connection, chosen)
+
+    def contents(self, run_id: str) -> list[queries.Contents]:
+        """Return what is stored of a run: the rows and bytes of each stage, task and comparison."""
+        with self._reading(run_id) as (connection, _):
+            return queries.contents(connection, run_id)
 
     def overview(self) -> queries.Overview:
         """Return every run with its outcomes and every promotion, oldest first, without raw records."""

@@ -1,9 +1,9 @@
 """Names of a run for users: its id, a unique id prefix, its label, @latest, @previous or @promoted; rules for labels.
 
-@latest and @previous are runs that judge a candidate: calibrations, files of other tools and runs dated in the future
-are found by id or label alone. @promoted is the newest run in a baseline series whose promotion was not withdrawn. Only
-a whole id takes precedence: a label that is also another run's id prefix is ambiguous, and so is refused, as is a label
-that merely looks like an id.
+@latest and @previous are complete runs that judge a candidate: partial runs, calibrations, files of other tools and
+runs dated in the future are found by id or label alone. @promoted is the newest run in a baseline series whose
+promotion was not withdrawn. Only a whole id takes precedence: a label that is also another run's id prefix is
+ambiguous, and so is refused, as is a label that merely looks like an id.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import unicodedata
 from difflib import get_close_matches
 
-from sqlalchemy import Connection, and_, false, or_, select
+from sqlalchemy import Connection, Select, and_, false, or_, select
 
 from benchgate.errors import Command, Remedy, UsageError
+from benchgate.model.run import RunStatus
 from benchgate.store import clock
 from benchgate.store.locks import LABELS, lock_name
 from benchgate.store.results import promoted_run
@@ -29,14 +30,17 @@ _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
 _AFTER_ALL = "\U0010ffff"  # behind every character that an id can have
 
 
-def resolve(connection: Connection, ref: str, *, suite: str | None = None, whole: bool = False) -> str:
+def resolve(
+    connection: Connection, ref: str, *, suite: str | None = None, whole: bool = False, partial: bool = False
+) -> str:
     """Return the id of the run that `ref` means, among the runs of `suite` when one is given.
 
-    With `whole` id prefixes are refused: the next run could make one ambiguous. Raises UsageError, with candidates or
-    the nearest names, for no run or more than one.
+    With `whole` id prefixes are refused: the next run could make one ambiguous. With `partial` @latest and @previous
+    count runs that are not complete. Raises UsageError, with candidates or the nearest names, for no run or more than
+    one.
     """
     if ref.startswith("@"):
-        return _id_by_time(connection, ref, suite)
+        return _id_by_time(connection, ref, suite, partial=partial)
     found: list[str] = []
     if not any(char == "\0" or "\ud800" <= char <= "\udfff" for char in ref):  # no id or label has those
         query = of_suite(select(run.c.id).order_by(*_NEWEST), suite)
@@ -67,9 +71,10 @@ def _unknown_run(connection: Connection, ref: str, suite: str | None) -> UsageEr
             f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
             "characters of it, or the run's label"
         )
-    names = [*ids, *(row.label for row in known if row.label is not None), *_KNOWN]
-    near = get_close_matches(ref, names, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"the newest runs are {_join_ids(ids)}"
+    names = {name: name for name in (*ids, *(row.label for row in known if row.label is not None), *_KNOWN)}
+    prefixes = {id_[: len(ref)]: id_ for id_ in reversed(ids)}  # of several that begin alike the newest
+    near = get_close_matches(ref, prefixes | names, n=1)
+    hint = f"did you mean {(prefixes | names)[near[0]]}?" if near else f"the newest runs are {_join_ids(ids)}"
     return UsageError(f"no run is called {ref!r}; {hint}")
 
 
@@ -121,29 +126,49 @@ def looks_like_id(name: str) -> bool:
     return all(char in allowed for char, allowed in zip(name.lower(), expected, strict=True))
 
 
-def _id_by_time(connection: Connection, ref: str, suite: str | None) -> str:
+def skipped_runs(connection: Connection, run_id: str) -> list[str]:
+    """Return the ids of the newer runs that @latest skips because they are not complete, newest first."""
+    began = select(run.c.started_at).where(run.c.id == run_id).scalar_subquery()
+    newer = _judging(connection).where(run.c.status != RunStatus.COMPLETE.value, run.c.started_at > began)
+    return list(connection.scalars(newer))
+
+
+def _judging(connection: Connection) -> Select[str]:
+    """Select the ids of runs that judge a candidate, newest first.
+
+    A run dated in the future would stay the newest, before everything measured from now on.
+    """
+    judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
+    begun = run.c.started_at <= clock.latest(connection)
+    return select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
+
+
+def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial: bool) -> str:
     if ref == PROMOTED:
         return promoted_run(connection, suite)
     if ref not in _OFFSETS:
         near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
         raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
-    judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
-    # A run dated in the future would stay the newest, before everything measured from now on.
-    begun = run.c.started_at <= clock.latest(connection)
-    query = select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
-    query = query.limit(1).offset(_OFFSETS[ref])
-    found = connection.scalar(of_suite(query, suite))
-    if found is None:
-        which = "has no run" if ref == "@latest" else "has fewer than two runs"
-        its_suite = f" of suite {suite!r}" if suite is not None else ""
-        imported = of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
-        hint = ""
-        if ref == "@latest" and connection.scalar(imported) is not None:
-            which = "has no run of its own"
-            hint = ", only imports, by which nothing is judged or sized"
-        message = f"{ref} means nothing here: the store {which}{its_suite} yet{hint}"
-        raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
-    return str(found)
+    judging = of_suite(_judging(connection), suite)
+    query = judging if partial else judging.where(run.c.status == RunStatus.COMPLETE.value)
+    found = connection.scalar(query.limit(1).offset(_OFFSETS[ref]))
+    if found is not None:
+        return str(found)
+    its_suite = f" of suite {suite!r}" if suite is not None else ""
+    if not partial and (newest := connection.scalar(judging.limit(1).offset(_OFFSETS[ref]))) is not None:
+        raise UsageError(
+            f"{ref} means nothing here: the store has too few complete runs{its_suite}; run {newest} is not complete: "
+            "name it by its id",
+            remedies=(Remedy("resume it", Command.RESUME, newest),),
+        )
+    which = "has no run" if ref == "@latest" else "has fewer than two runs"
+    imported = of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
+    hint = ""
+    if ref == "@latest" and connection.scalar(imported) is not None:
+        which = "has no run of its own"
+        hint = ", only imports, by which nothing is judged or sized"
+    message = f"{ref} means nothing here: the store {which}{its_suite} yet{hint}"
+    raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
 
 
 def _join_ids(ids: list[str]) -> str:

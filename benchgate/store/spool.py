@@ -29,10 +29,10 @@ from benchgate.model.run import ALL_STORED, RunStatus
 from benchgate.store import clock, codec, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
-from benchgate.store.locks import RunLocks, try_file_lock
+from benchgate.store.locks import RunLocks
 from benchgate.store.rows import pending_spool
 from benchgate.store.stored_run import read_story, run_row, story_of
-from benchgate.system import create_temporary, replace_durably
+from benchgate.system import create_temporary, replace_durably, try_file_lock
 
 FILE_NAME = "spool.jsonl"
 

@@ -225,9 +225,9 @@ class Check(Section):
         targeted = self.metric == "goodput" and self.over is None
         if len(bounds) > 1 or (not bounds and not targeted):
             found = " and ".join(f"`{name}`" for name in bounds) or "none of them"
-            raise ValueError(
-                f"a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO); found {found}"
-            )
+            remedy = "leave out one" if bounds else "add one, like `margin: 10%`"
+            needs = "a check needs exactly one of `margin` (against the baseline), `max` and `min` (an SLO)"
+            raise ValueError(f"{needs}; found {found}: {remedy}")
         compared = {
             "min_abs": self.min_abs is not None,
             "direction: either": self.direction == "either",

@@ -167,12 +167,43 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
     return readable and parts.scheme in schemes and bool(parts.hostname)
 
 
-def version_problem(address: str) -> str | None:
-    """Return why an address that ends in the API's version is refused; None for any other."""
+_HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
+_HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
+_HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
+_API = re.compile(
+    r"(?:/v1(?:/(?:chat/completions|completions|responses|embeddings|rerank|models))?|/chat/completions)$"
+)
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Split a server's address into its base and the path of the API that it ends in: "", "/v1" or an endpoint's.
+
+    `host:8000` means `http://host:8000`.
+    """
     address = address.rstrip("/")
-    if not address.endswith("/v1"):
-        return None
-    return f'ends in /v1, which benchgate adds itself; write "{address.removesuffix("/v1").rstrip(":")}"'
+    if _HOST_AND_PORT.fullmatch(address):
+        address = f"http://{address}"
+    is_socket = address.startswith(_UNIX) and ":" not in address.removeprefix(_UNIX)
+    api = None if is_socket else _API.search(address)
+    if api is None:
+        return address, ""
+    return address[: api.start()].removesuffix(":").rstrip("/"), api[0]
+
+
+def nearest_address(text: str) -> str | None:
+    """Return the address that a host without a scheme and a port may mean; None for any other text."""
+    return f"http://{text}" if _HOST_ALONE.fullmatch(text) else None
+
+
+def base_address(address: str) -> str:
+    """Return the base of a server's address, which may end in `/v1`. Raises ValueError for one that names an endpoint.
+
+    The message repeats the path of the endpoint and nothing else.
+    """
+    base, path = split_address(address)
+    if path not in ("", "/v1"):
+        raise ValueError(f"ends in {path}, which benchgate adds itself; remove it")
+    return base
 
 
 def check_proxy(address: str) -> str:
@@ -196,7 +227,7 @@ def reference_name(text: str) -> str | None:
 
 
 def check_address(text: str) -> str:
-    """Return a base address (http, https or unix) without its trailing slash, or a reference to one.
+    """Return a base address (http, https or unix) without a trailing slash or `/v1`, or a reference to one.
 
     Raises ValueError for anything else. Credentials, queries and fragments, where keys hide too, are refused.
     """
@@ -206,13 +237,13 @@ def check_address(text: str) -> str:
         raise ValueError("holds credentials; take them out of the address and write `api_key: ${env:NAME}`")
     if "?" in text or "#" in text:
         raise ValueError("has a query or a fragment; write the base address alone, like http://host:8000")
-    if unix_parts(text) is None and not is_http_base(text):
+    base = base_address(text)
+    if unix_parts(base) is None and not is_http_base(base):
+        near = nearest_address(text[:60]) or "http://host:8000"
         raise ValueError(
-            f'"{text[:60]}" is not an address; write it like http://host:8000, unix:/run/server.sock or ${{env:NAME}}'
+            f'"{text[:60]}" is not an address; write it like {near}, unix:/run/server.sock or ${{env:NAME}}'
         )
-    if (problem := version_problem(text)) is not None:
-        raise ValueError(problem)
-    return text.rstrip("/")
+    return base
 
 
 class UnsetVariable(UsageError):
@@ -314,12 +345,17 @@ Address = Annotated[
 ]
 
 
+# A variable as another tool refers to it. Without braces it needs a `_`: a password may begin with `$` too.
+_VARIABLE = re.compile(r"\$(?:\{(?:(?i:env)[:.])?([A-Z_][A-Z0-9_]*)\}|([A-Z]+(?:_[A-Z0-9]+)+))")
+
+
 def _check_reference(text: str) -> None:
     if reference_name(text) is None:
-        raise ValueError(
-            f"holds a literal of {len(text)} characters; a suite holds no secret: "
-            "put it in an environment variable and write ${env:NAME}"
-        )
+        variable = _VARIABLE.fullmatch(text)
+        remedy = "put it in an environment variable and write ${env:NAME}"
+        if variable is not None:
+            remedy = f"did you mean ${{env:{variable[1] or variable[2]}}}?"
+        raise ValueError(f"holds a literal of {len(text)} characters; a suite holds no secret: {remedy}")
 
 
 Reference = Annotated[
@@ -346,7 +382,7 @@ ProxyAddress = Annotated[
 class Service(Section):
     """A server beside the deployments: its address and authorization."""
 
-    url: Address = key("Base address, without `/v1`")
+    url: Address = key("Base address, with or without `/v1`")
     api_key: Reference | None = key("Sent as a bearer token", default=None)
     headers: Headers = key("Further headers", default_factory=dict)
 
@@ -495,8 +531,8 @@ class DeploymentSpec(Section):
     """A deployment of one model: exactly one of `url`, `embedded` and `sim`."""
 
     url: Address | None = key(
-        "Base address of an OpenAI-compatible server, without `/v1`, credentials or query: `http://host:8000`, "
-        "`https://host/base`, `unix:/run/server.sock`",
+        "Base address of an OpenAI-compatible server, with or without `/v1`: `http://host:8000`, `https://host/base`, "
+        "`unix:/run/server.sock`. No credentials, no query",
         default=None,
     )
     embedded: Embedded | None = key(
@@ -603,10 +639,13 @@ class DeploymentSpec(Section):
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> Self:
-        if sum(way is not None for way in (self.url, self.embedded, self.sim)) != 1:
-            raise ValueError("a deployment needs exactly one of `url`, `embedded` and `sim`")
+        ways = [name for name in ("url", "embedded", "sim") if getattr(self, name) is not None]
+        if len(ways) != 1:
+            found = "leave out " + " or ".join(f"`{name}`" for name in ways)
+            remedy = found if ways else 'add its address, like `url: "http://host:8000"`'
+            raise ValueError(f"a deployment needs exactly one of `url`, `embedded` and `sim`; {remedy}")
         if self.url is not None and not self.model:
-            raise ValueError("a deployment with a `url` needs the `model` name it serves")
+            raise ValueError("a deployment with a `url` needs the `model` name it serves; add `model: NAME`")
         if self.gpu_devices and self.gpu is None:
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
         refuse_two_authorizations(self.api_key, self.headers)

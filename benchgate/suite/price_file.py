@@ -95,6 +95,8 @@ class Prices:
             names = [one.deployment for one in self.listed if one.deployment is not None]
             kinds = [one.accelerator for one in self.listed if one.accelerator is not None]
             remedy = suggestion(deployment, names)
+            if nearest(deployment, names) is None:
+                remedy = f"add one by its name; the file has {', '.join(dict.fromkeys(names)) or 'no names'}"
             if accelerator is not None and kinds:
                 remedy = f'its accelerator "{accelerator}" has none either; {suggestion(accelerator, kinds)}'
             elif accelerator is None and kinds and nearest(deployment, names) is None:

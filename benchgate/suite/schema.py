@@ -53,7 +53,10 @@ class Limits(Section):
     stall_s: Duration = key("Longest time without output after the first", default=30.0, alias="stall")
     total_s: Duration = key("Time of the whole request", default=300.0, alias="total")
     ready_s: Duration = key(
-        "Wait for a deployment's first real completion, before anything is measured", default=120.0, alias="ready"
+        "Wait for a deployment's first real completion, before anything is measured. A server that refuses connections "
+        "is waited for only if this is written, or the deployment declares `ready`",
+        default=120.0,
+        alias="ready",
     )
 
 

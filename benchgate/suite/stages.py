@@ -503,7 +503,10 @@ def _form_complaint(stage: Stage) -> str | None:
     given = {key for key, value in _written_keys(stage).items() if value is not None} - _OTHER_KEYS
     forms = given & _FORMS.keys()
     if len(forms) != 1:
-        return "a stage needs exactly one of `concurrency` (closed loop) and `rate`, `steps` or `trace` (open loop)"
+        found = "leave out " + " or ".join(f"`{form}`" for form in sorted(forms))
+        remedy = found if forms else "add for example `concurrency: 8` or `rate: 4/s`"
+        needs = "a stage needs exactly one of `concurrency` (closed loop) and `rate`, `steps` or `trace` (open loop)"
+        return f"{needs}; {remedy}"
     (form,) = forms
     required, allowed = _FORMS[form]
     if "for" in given and form in ("concurrency", "trace"):

@@ -41,6 +41,7 @@ _EXAMPLES = {
     "demand file": "`demand: {requests_per_s: 30}`",
     "file of waivers": "`waivers: []`",
 }
+_MAX_ENDS = 4  # places tried for a missing quote
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _FLOAT = re.compile(r"[-+]?(\d{1,200}\.?\d*|\.\d+)([eE][-+]?\d{1,2})?")  # always finite
 
@@ -245,17 +246,41 @@ def _too_much(found: int, what: str, limit: int) -> str:
     return f"{found:,} {what}; a suite has at most {limit:,}"
 
 
+def _unclosed_quote(text: str) -> Place | None:
+    """Return the place of the one quote whose closing, at the end of its value, makes the text YAML; else None."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines):
+        if line.count('"') % 2 == 0:
+            continue
+        opened = line.rindex('"')
+        ends = [at for at in range(opened + 1, len(line)) if line[at] in ",}]"][:_MAX_ENDS]
+        for end in (len(line), *ends):
+            closed = [*lines[:number], f'{line[:end]}"{line[end:]}', *lines[number + 1 :]]
+            try:
+                _refuse_the_unneeded("\n".join(closed), "")
+            except (YAMLError, SuiteError):
+                continue
+            return Place(number + 1, opened + 1)
+        return None
+    return None
+
+
 def _not_yaml(error: YAMLError, text: str, source: str) -> Problem:
     if isinstance(error, ReaderError):
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
         message = f"the character {text[error.position]!a} is not allowed in YAML; remove it"
         return Problem(source, line, column, "", message)
+    if (quote := _unclosed_quote(text)) is not None:
+        message = "this quote is not closed in its line; close it"
+        return Problem(source, quote.line, quote.column, "", message)
     assert isinstance(error, MarkedYAMLError), error  # every error of the scanner, parser and composer
     mark = error.problem_mark or error.context_mark
     place = _place(mark) if mark is not None else Place(1, 1)
     found = ": ".join(part for part in (error.context, error.problem) if part)
     remedy = "quote a value that holds `: `, ` #`, `{` or `[` or starts with a sign, and close every quote and bracket"
+    if "<block mapping start>" in found:
+        remedy = "indent the keys of one section by the same number of spaces"
     if "'\\t'" in found:
         remedy = "indent with spaces, not with tabs"
     return Problem(source, place.line, place.column, "", f"this is not YAML: {found}; {remedy}")

@@ -156,6 +156,8 @@ def tls_fault(error: ssl.SSLError) -> str:
     text = str(error)
     if "CERTIFICATE_REQUIRED" in text:
         return f"the server asks for a client certificate, and none was shown: {_SHOW_ONE}"
+    if "WRONG_VERSION_NUMBER" in text:
+        return "the port does not speak TLS; write the address with http://, or name the port that does"
     if "HANDSHAKE_FAILURE" in text:  # all that TLS 1.2 says of it, and of much else
         return f"the server refused the TLS handshake ({_reason(error)}); if it asks for a certificate, {_SHOW_ONE}"
     return text

@@ -72,6 +72,14 @@ class TlsError(RequestError):
         self.is_about_certificates = isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE" in reason
 
 
+class NoConnectionError(RequestError):
+    """Nothing accepts connections at the address: refused, no such host, or no connection in time."""
+
+
+class NotHttpError(RequestError):
+    """The peer answered with something that is not HTTP."""
+
+
 class BodyTooLargeError(RequestError):
     """A response that went on beyond the largest body accepted."""
 
@@ -179,7 +187,7 @@ class AsyncJsonClient:
 
     def _request_error(self, error: Exception) -> RequestError:
         if isinstance(error, httpx2.ConnectTimeout):
-            return RequestError(f"no connection within {show_duration(self._connect_s)}")
+            return NoConnectionError(f"no connection within {show_duration(self._connect_s)}")
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
             return RequestError(f"no answer within {show_duration(self._total_s)}")
         # These two quote addresses and headers.
@@ -199,7 +207,9 @@ class AsyncJsonClient:
         if isinstance(error, httpx2.ConnectError):
             numbers = [cause.errno for cause in causes if isinstance(cause, OSError) and cause.errno]
             detail = os.strerror(numbers[-1]) if numbers and numbers[-1] > 0 else self._redact(str(error))
-            return RequestError("could not connect", detail, is_transient=True)
+            return NoConnectionError("could not connect", detail, is_transient=True)
+        if isinstance(error, httpx2.RemoteProtocolError) and "disconnected" not in str(error):
+            return NotHttpError("its answer is not HTTP", self._redact(str(error)))
         summary = f"the connection failed ({type(error).__name__})"
         return RequestError(summary, self._redact(str(error)), is_transient=True)
 

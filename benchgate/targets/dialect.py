@@ -10,7 +10,15 @@ from types import MappingProxyType
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint, ModelRequest, text_request
-from benchgate.suite.deployment import OFF, DeploymentSpec, MaxTokensField, check_proxy, resolve_secret, written_out
+from benchgate.suite.deployment import (
+    OFF,
+    DeploymentSpec,
+    MaxTokensField,
+    base_address,
+    check_proxy,
+    resolve_secret,
+    written_out,
+)
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.error_messages import one_line
 
@@ -197,7 +205,10 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
     Everything it needs is read here, before any request: raises UsageError for a variable that is not set, a file
     that cannot be used, and certificates for an address that is not https.
     """
-    url = resolve_secret(spec.url or "", environment).rstrip("/")
+    try:
+        url = base_address(resolve_secret(spec.url or "", environment))
+    except ValueError as exc:
+        raise UsageError(f"the address that the suite refers to {exc}") from None
     if spec.tls is not None and not url.startswith("https:"):
         raise UsageError("`tls` is for https, and the address that the suite refers to is none; correct one of them")
     proxy = None

@@ -16,6 +16,7 @@ from enum import StrEnum
 
 import httpx2
 
+from benchgate.errors import UsageError
 from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import Endpoint
 from benchgate.targets.answers import (
@@ -38,6 +39,8 @@ _TOKENS = 32
 _LARGEST_STREAM_BYTES = 4 * 2**20
 _STREAM_SHARE = 0.9  # of the time limit: a stream is left before the limit would discard what came
 _MOST_MODELS = 1000
+_MOST_SHOWN = 8
+_SHORTEST_SECRET = 8  # characters: a shorter one is a word that names have too
 
 
 class Trouble(StrEnum):
@@ -119,6 +122,18 @@ async def _list_models(target: Target, within_s: float) -> Listing:
     entries = model_entries(json_object(content) or {}) if status == 200 else []
     names = [one_line(str(entry["id"])) for entry in entries[:_MOST_MODELS] if isinstance(entry.get("id"), str)]
     return Listing(None, tuple(dict.fromkeys(names)), engine_of(entries), ahead_s, ends_s)
+
+
+def only_model(target: Target, models: tuple[str, ...], where: str, remedy: str) -> str:
+    """Return the only model of a server's list. Raises UsageError, with the remedy, for none and for several."""
+    if any(len(part) >= _SHORTEST_SECRET and part in name for name in models for part in target.secrets):
+        raise UsageError(f"{where} shows its key among the names of its models; {remedy}")
+    if len(models) == 1:
+        return models[0]
+    if not models:
+        raise UsageError(f"{where} does not list its models; {remedy}")
+    more = f" and {len(models) - _MOST_SHOWN} more" if len(models) > _MOST_SHOWN else ""
+    raise UsageError(f"{where} serves {len(models)} models: {', '.join(models[:_MOST_SHOWN])}{more}; {remedy}")
 
 
 def try_completion(target: Target, endpoint: Endpoint, *, stream: bool, within_s: float = WITHIN_S) -> Trial:

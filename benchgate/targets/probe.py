@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 from benchgate.errors import TargetError
 from benchgate.model.request import Endpoint, ModelRequest, text_request
-from benchgate.model.run import REFUSES_REQUESTS
+from benchgate.model.run import NO_LLM_SERVER, REFUSES_REQUESTS
 from benchgate.targets.address import show_address
 from benchgate.targets.answers import answer_document
-from benchgate.targets.client import JsonClient, TlsError
+from benchgate.targets.client import JsonClient, NoConnectionError, NotHttpError, Response, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body
 from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
 
@@ -109,12 +109,14 @@ _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _PROMPT = "Say hello."
 _TOKENS = 8  # one token of a reasoning model is a mark without any text
 _POLL_S = 0.25
-_NOTE_EVERY_S = 5.0
+_NOTE_EVERY_S = 0.5
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads
 _ALIVE_S = 10.0
 _HOPELESS = frozenset({401, 403, 405, 422})  # waiting does not mend these
 _DOUBTFUL = frozenset({400, 404})  # for a wrong request or name, and briefly for a model that is still loading
 _SURE_AFTER_S = 3.0  # of one of those
+_UNREACHABLE_AFTER_S = 0.7  # a server started a moment before the run has this long
+_NO_SUCH_PATH = frozenset({404, 405, 501})
 _COMING = re.compile(
     r"\b(not (yet )?(ready|loaded|started|initiali[sz]ed)|(is|still|being|currently) loading|loading (the )?model"
     r"|starting(?! with)|start-?up|sleeping|asleep|waking|warming|initiali[sz]ing)\b",
@@ -130,13 +132,15 @@ def wait_ready(
     endpoint: Endpoint,
     ready_s: float,
     connect_s: float,
+    may_start: bool = True,
     waiting: Callable[[str], None] = lambda line: None,
 ) -> dict[str, object]:
     """Wait until the target completes a request, and return the facts that it reports of itself.
 
-    `waiting` is called every few seconds with the reason why it is not ready yet. Raises TargetError with arm, host and
+    `waiting` is called twice a second with the reason why it is not ready yet. Raises TargetError with arm, host and
     last reason when it is not ready within `ready_s`, or at once when it refuses in a way that waiting does not change.
-    A refusal that a loading model may give too must have stayed the same for a few seconds.
+    A refusal that a loading model may give too must have stayed the same for a few seconds. Unless the server
+    `may_start` meanwhile, an address that cannot be reached, or that is not of an LLM server, is an error at once.
     """
     where = f"the {target.arm} at {show_address(target.url)}"
     began_s = last_s = time.monotonic()
@@ -151,7 +155,14 @@ def wait_ready(
             if attempt.refused != refused:
                 refused, refused_since_s = attempt.refused, now_s
             over = now_s + _POLL_S >= deadline
-            if now_s - refused_since_s >= attempt.hopeless_after_s or (over and attempt.hopeless_after_s < math.inf):
+            hopeless = now_s - refused_since_s >= attempt.hopeless_after_s
+            if attempt.is_foreign and (hopeless or over or not may_start):
+                expected = "expected an OpenAI-compatible API"
+                raise TargetError(f"{where} {NO_LLM_SERVER}: {attempt.problem}; {expected}")
+            if attempt.is_unreachable and not may_start and now_s - began_s >= _UNREACHABLE_AFTER_S:
+                wait = "for a server that is still starting, write `limits: {ready: 5min}` in the suite"
+                raise TargetError(f"{where} cannot be reached: {attempt.problem}; {wait}")
+            if hopeless or (over and attempt.hopeless_after_s < math.inf):
                 models = _other_models(client, target, attempt.problem)
                 reason = f"{attempt.problem.rstrip('.')}; it serves {models}" if models else attempt.problem
                 raise TargetError(f"{where} {REFUSES_REQUESTS}: {reason}")
@@ -213,12 +224,14 @@ class _Attempt(NamedTuple):
     """The outcome of one completion: `problem` is None when it came with output.
 
     `refused` is the status of a refusal that waiting does not change; that is certain once the server has given it for
-    as long as `hopeless_after_s`.
+    as long as `hopeless_after_s`. `is_unreachable`: no server accepts connections. `is_foreign`: another program does.
     """
 
     problem: str | None
     refused: int | None = None
     hopeless_after_s: float = math.inf
+    is_unreachable: bool = False
+    is_foreign: bool = False
 
 
 def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
@@ -226,11 +239,15 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
+    path = PATHS[endpoint]
     try:
-        response = client.send("POST", PATHS[endpoint], ask_body(target, probe_request(endpoint), seed=0))
+        response = client.send("POST", path, ask_body(target, probe_request(endpoint), seed=0))
+    except NotHttpError as error:
+        return _Attempt(str(error), is_foreign=True)
     except RequestError as error:
         never = isinstance(error, TlsError) and error.is_about_certificates
-        return _Attempt(str(error), None, 0.0 if never else math.inf)
+        unreachable = isinstance(error, NoConnectionError | TlsError)
+        return _Attempt(str(error), None, 0.0 if never else math.inf, is_unreachable=unreachable)
     status, body = response.status, response.body
     try:
         answer_document(endpoint, status, body)
@@ -238,15 +255,52 @@ def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt
         problem = str(error.redacted(target.redact))
     else:
         return _Attempt(None)
+    is_coming = _COMING.search(error_text(body).replace(target.model, "")) is not None
+    is_foreign = False
+    if not is_coming and _lacks_api(response) and (listed := _lacking_list(client)) is not None:
+        is_foreign = True
+        problem = f"POST {path} gave {_page(response, target)}, GET /v1/models {_page(listed, target)}"
     if status in _HOPELESS:
-        return _Attempt(problem, status, 0.0)
-    if status not in _DOUBTFUL or _COMING.search(error_text(body).replace(target.model, "")):
-        return _Attempt(problem)
+        return _Attempt(problem, status, 0.0, is_foreign=is_foreign)
     # A gateway's 404 may pass; one with an engine's own message is about the model name or the path.
     document = json_object(body)
-    if status == 404 and (document is None or error_message(document) is None):
-        return _Attempt(problem)
-    return _Attempt(problem, status, _SURE_AFTER_S)
+    passes = status == 404 and (document is None or error_message(document) is None)
+    if status not in _DOUBTFUL or is_coming or passes:
+        return _Attempt(problem, is_foreign=is_foreign)
+    return _Attempt(problem, status, _SURE_AFTER_S, is_foreign=is_foreign)
+
+
+def _lacks_api(response: Response) -> bool:
+    """Return True for a response of a server that does not have the path, or that answers with a page.
+
+    A message about a model is one of an LLM server, whatever its status.
+    """
+    document = json_object(response.body)
+    if document is not None:
+        return response.status in _NO_SUCH_PATH and "model" not in error_text(response.body).lower()
+    return response.status in _NO_SUCH_PATH or 200 <= response.status < 400
+
+
+def _lacking_list(client: JsonClient) -> Response | None:
+    """Return the response in place of a list of models; None if there is a list, or none came."""
+    try:
+        response = client.send("GET", "/v1/models")
+    except RequestError:
+        return None
+    return response if _lacks_api(response) else None
+
+
+def _page(response: Response, target: Target) -> str:
+    """Describe a response: `HTTP 404 with an HTML page "Grafana"`."""
+    text = target.redact(error_text(response.body))
+    shown = f"HTTP {response.status}"
+    if "text/html" in response.headers.get("content-type", "") or text.lstrip().lower().startswith(("<!", "<html")):
+        title = _TITLE.search(text)
+        return f"{shown} with an HTML page" + (f' "{one_line(title[1], 60)}"' if title else "")
+    return f"{shown}: {one_line(text, 80)}" if text.strip() else shown
+
+
+_TITLE = re.compile(r"<title>\s*([^<]+?)\s*</title>", re.IGNORECASE)
 
 
 def _facts(client: JsonClient, target: Target) -> dict[str, object]:

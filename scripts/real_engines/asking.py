@@ -45,7 +45,7 @@ class Benchgate:
 
     def load(self, url: str, *options: str) -> dict[str, Any]:
         """The document of one `benchgate load`."""
-        _, document = self._json("load", url, "--model", MODEL, *options)
+        _, document = self._json("load", url, "--model", MODEL, "--format", "json", *options)
         return document
 
     def run(self, suite: str, text: str) -> Decided:

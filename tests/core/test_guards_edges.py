@@ -14,6 +14,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import (
     CANNOT_SCORE,
     CHANGED,
+    NO_LLM_SERVER,
     ONE_SERVER,
     REFUSES_REQUESTS,
     DeploymentFault,
@@ -121,6 +122,7 @@ def test_only_a_run_that_came_to_its_end_may_pass(status: RunStatus) -> None:
     ("mark", "says"),
     [
         (REFUSES_REQUESTS, "the server is up but rejects requests"),
+        (NO_LLM_SERVER, "correct the host, port or path"),
         (ONE_SERVER, "correct the suite and run again"),
         (CANNOT_SCORE, "correct the suite and run again"),
         (CHANGED, "do not deploy to it"),

@@ -33,11 +33,16 @@ R16 = LoadLevel(
     offered_load=16.0,
 )  # fmt: skip
 SIGNALS = (
-    ScalingSignal(WAITING, SignalRange("r4", 0.026667, 0.0, 0.083333), SignalRange("r16", 18.58333, 13.5, 22.33)),
+    ScalingSignal(WAITING, SignalRange("r4", 0.026667, 0.0, 0.083333), SignalRange("r16", 18.58333, 13.5, 22.33), True),
     ScalingSignal(
-        TOKENS, SignalRange("r4", R4.tokens_per_s, 115.8, 155.2), SignalRange("r16", R16.tokens_per_s, 313.4, 325.7)
+        TOKENS,
+        SignalRange("r4", R4.tokens_per_s, 115.8, 155.2),
+        SignalRange("r16", R16.tokens_per_s, 313.4, 325.7),
+        True,
     ),
-    ScalingSignal(KV_USAGE, SignalRange("r4", 0.17155, 0.12656, 0.21159), SignalRange("r16", 0.45996, 0.4443, 0.4688)),
+    ScalingSignal(
+        KV_USAGE, SignalRange("r4", 0.17155, 0.12656, 0.21159), SignalRange("r16", 0.45996, 0.4443, 0.4688), True
+    ),
 )
 WATCHED = QueueTrend(13.8598488244, 0.8638234960266192, piles_up=False)
 RUN = NamedRun("01a1ff9c-7f9a-75f3-a73c-b678abe15fed", None, "fleet", "2026-11-21", "fp8", "candidate", "PASS")

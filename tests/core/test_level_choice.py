@@ -33,13 +33,25 @@ def chosen(rows: list[MetricRow], text: str = SUITE, stage: str | None = None) -
     return choose_operating_point(levels, ARM, stage)
 
 
+def test_a_level_without_a_miss_is_not_said_to_miss_its_slo_and_how_many_would_show_it_is_named() -> None:
+    seen = replace(ROW, goodput_lower=0.926, goodput=1.0, requests=48)
+    assert (
+        seen.not_held
+        == "is not shown to hold its SLO (48 of 48 requests good, 72 needed without a miss; target 95.0 %)"
+    )
+    missed = replace(seen, goodput=0.5, misses=True)
+    assert missed.not_held == "does not hold its SLO (24 of 48 requests good, shown to miss the target 95.0 %)"
+
+
 def test_others_are_left_out_with_the_reason() -> None:
     found = chosen([*LEVELS])
     assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.missed_at, found.by_name) == ("c8", None, False)
     assert found.left_out == (
         ExcludedLevel("c4", "holds, at 400 output tokens/s"),
-        ExcludedLevel("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %)"),
+        ExcludedLevel(
+            "c16", "is not shown to hold its SLO (480 of 500 requests good, goodput 93.0 % at least, target 95.0 %)"
+        ),
     )
 
 
@@ -155,9 +167,9 @@ def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() ->
     assert isinstance(found, OperatingPoint)
     assert (found.row.stage, found.left_out[0].why) == (
         "c8",
-        "not shown to hold its SLO (its requests piled up)",
+        "does not hold its SLO (its requests piled up)",
     )
-    assert "goodput 10.0 % at least" in replace(MISSED, piles_up=True).held_by
+    assert "shown to miss the target" in replace(MISSED, piles_up=True, misses=True).not_held
     alone = choose_operating_point({"r4": piling["r4"]}, ARM)
     assert isinstance(alone, str)
     assert alone.endswith("at r4 its requests piled up; measure less load")
@@ -208,7 +220,10 @@ def test_stage_that_is_named_is_taken_where_it_holds() -> None:
     [
         ("c81", "--stage is 'c81', which its suite does not have; did you mean c8? It has c4, c8, c16"),
         ("night", "--stage is 'night', which its suite does not have. It has c4, c8, c16"),
-        ("c16", "not shown to hold its SLO (goodput 93.0 % at least, target 95.0 %): throughput beyond"),
+        (
+            "c16",
+            "it is not shown to hold its SLO (480 of 500 requests good, goodput 93.0 % at least, target 95.0 %)",
+        ),
     ],
 )
 def test_stage_that_cannot_be_counted_on_is_refused(stage: str, said: str) -> None:

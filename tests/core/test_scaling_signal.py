@@ -152,7 +152,9 @@ def said(*seen: ScalingSignal, from_records: bool = True) -> str:
 def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
     seen = signals(told({"c8": (0.5, 0.5), "c16": (6, 6)}, {"c8": (0.4, 0.4), "c16": (0.45, 0.45)}))
     assert "Scale up by waiting requests of a replica, above 1.00. Seen in the run:" in said(*seen)
-    assert "  KV cache in use: 40.0 % at c8, which held, 45.0 % at c16, which did not" in said(*seen)
+    assert "  KV cache in use: 40.0 % at c8, which held, 45.0 % at c16, which was not shown to hold" in said(*seen)
+    missed = [replace(one, beyond_misses=True) for one in seen]
+    assert "45.0 % at c16, which did not" in said(*missed)
     assert "cale" not in sizing_text(FOUND)
     document = sizing_document(FOUND, RunSeen(OperatingPoint(ROW), signals=seen))
     told_of = [(one["tells"], one["threshold"]) for one in document["signals"]]  # type: ignore[attr-defined]  # JSON
@@ -161,7 +163,7 @@ def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
 
 def test_sizing_says_what_would_show_a_signal_where_there_is_none() -> None:
     seen = signals(told({"c8": (0.5, 0.5), "c16": (6, 6)}, {"c8": (0.4, 0.4), "c16": (0.45, 0.45)}))
-    assert "No autoscaling signal found: at c16, which misses the SLO, no metric" in said(*seen[1:])
+    assert "No autoscaling signal found: at c16, which is not shown to hold the SLO, no metric" in said(*seen[1:])
     assert "Measure a higher level at which requests queue." in said(*seen[1:])
     none = signals(told({"c8": (0, 0)}, {}), LEVELS[:6])
     assert "no level beyond c8 is known to miss its SLO. Measure one at which requests queue." in said(*none)

@@ -124,7 +124,7 @@ def test_the_suite_in_the_readme_is_a_suite_of_fifteen_lines() -> None:
         (["run", "demo", "--candidate", "q8"], "q8_0"),
         (["demo", "--candidate", "q8"], "q8_0, q2_k, padded"),
         (["load", "http://127.0.0.1:9", "--model", "m"], "exactly one of"),
-        (["load", "http://127.0.0.1:9/v1/", "--model", "m"], 'ends in /v1, which benchgate adds itself; write "http:'),
+        (["load", "gpu", "--model", "m"], '"gpu" is not the address of a server; write it like "http://gpu"'),
         (["load", "http://127.0.0.1:9", "--model", "m", "--api-key-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
         (["trend", "ttft_s", "--format", "yaml"], "yaml"),
         (["trend", "ttft_s", "--statistic", "p96"], "no statistic 'p96'"),
@@ -158,7 +158,7 @@ def test_plan_reports_every_suite_also_beside_one_that_is_not_there(tmp_path: Pa
     assert result.returncode == 2
     assert "bad.yaml:2:1: sede" in result.stderr
     assert "there is no suite file 'nosuch.yaml'" in result.stderr
-    assert "drills/cold-start.yaml: plan " in result.stdout
+    assert "drills/cold-start.yaml: takes " in result.stdout
 
 
 def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: P
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:
     result = benchgate(tmp_path, "load", "http://127.0.0.1:9", "--model", "m", "--concurrency", "1", "--requests", "2")
     assert result.returncode == 12
-    assert "no request succeeded" in result.stderr
+    assert "INVALID\n  no request succeeded" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchgate.model.verdict import Outcome
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -129,19 +130,6 @@ def _shorten(name: str, stage: Stored) -> None:
         action["at_s"] /= 2
 
 
-class Quiet:
-    """Nobody watches."""
-
-    def begin(self, phase: str, steps: int) -> None:
-        """Nothing."""
-
-    def step(self, done: str) -> None:
-        """Nothing."""
-
-    def note(self, line: str) -> None:
-        """Nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a drill came to, and why it did not pass: of its checks and of the guards that tripped."""
@@ -164,7 +152,7 @@ def _judged_once(name: str, with_effect: bool, folder: Path) -> Told:
     if not with_effect:
         WITHOUT[name](stored)
     options = RunOptions(str(folder / "store.db"), folder)
-    verdict = run_suite(Suite.from_stored(stored), DRILLS, options, Quiet()).verdict
+    verdict = run_suite(Suite.from_stored(stored), DRILLS, options, Progress()).verdict
     why = [f"{check.outcome} {check.id}: {check.reason}" for check in verdict.checks if check.outcome != Outcome.PASS]
     why += [f"{guard.id}: {guard.reason}" for guard in verdict.guards if guard.tripped]
     return Told(verdict.outcome, tuple(why))

@@ -112,6 +112,15 @@ def test_a_server_that_is_down_at_the_start_is_named(tmp_path: Path) -> None:
     assert latest_evidence(tmp_path).run.status is RunStatus.PARTIAL
 
 
+def test_a_run_on_a_port_without_a_server_does_not_wait_for_one(tmp_path: Path) -> None:
+    write_suite(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9/other")
+    path = tmp_path / "suite.yaml"
+    path.write_text(path.read_text().replace(", ready: 2s", ""))
+    result = here(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
+    assert "the baseline at http://127.0.0.1:9 cannot be reached: could not connect" in document(result)["reason"]
+
+
 def test_one_server_under_two_names_is_noticed_before_any_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_suite(tmp_path, "${env:FIRST_URL}", "${env:SECOND_URL}")
     with ScriptedServer(healthy) as server:

@@ -104,6 +104,9 @@ def write_suite(folder: Path, url: str, said: str = SAID) -> None:
     (folder / "suite.yaml").write_text(SUITE % {"url": url, "said": json.dumps(said)})
 
 
+JSON = ("--json", "load.json", "--format", "json")
+
+
 def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> None:
     with hostile() as server:
         write_suite(tmp_path, server.url)
@@ -116,7 +119,7 @@ def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> 
                 ("doctor", "suite.yaml", "--format", "json"),
                 ("run", "suite.yaml", "--report", "report.html"),
                 load,
-                (*load, "--slo", "ttft=1s", "--json", "load.json"),
+                (*load, "--slo", "ttft=1s", *JSON),
                 ("load", server.url, "--model", SAID, *level),
                 ("init", "--baseline", server.url, "--candidate", server.url, "--dir", "begun"),
             )
@@ -125,7 +128,7 @@ def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> 
         assert "vso[" in done.stdout + done.stderr, f"nothing of the server is shown by {words}"
         assert "Traceback" not in done.stderr
         assert is_harmless(done.stdout) and is_harmless(done.stderr)
-    assert (tmp_path / "load.json").read_text() == ran[*load, "--slo", "ttft=1s", "--json", "load.json"].stdout
+    assert (tmp_path / "load.json").read_text() == ran[*load, "--slo", "ttft=1s", *JSON].stdout
     failures = json.loads((tmp_path / "load.json").read_text())["failures"]
     assert any("##vso[task.setvariable variable=PATH]pwned" in failure["detail"] for failure in failures)
     told_again(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 from benchgate.model.run import LoadEnd, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -43,19 +44,16 @@ gate:
 # Requests of the ramp count too, two or three of each slot in a block: 72 show less than 6.4 % at the first look.
 
 
-class Told:
+class Told(Progress):
     """What a run tells whoever watches it."""
 
     def __init__(self) -> None:
-        self.phases: list[str] = []
+        self.phases: list[Phase] = []
         self.notes: list[str] = []
 
-    def begin(self, phase: str, steps: int) -> None:
+    def begin(self, phase: Phase) -> None:
         """A phase starts."""
         self.phases.append(phase)
-
-    def step(self, done: str) -> None:
-        """One step is done."""
 
     def note(self, line: str) -> None:
         """Something is said."""
@@ -86,7 +84,8 @@ def test_open_load_goes_on_to_the_next_look_and_the_store_alone_gives_the_same_b
     assert first.startswith("after 3 blocks: error_rate@c4:slo still open (")
     assert first.endswith("bound 5 %); measuring up to 6")
     assert last == "after 6 blocks: that was the last look"
-    assert told.phases[-2:] == ["load, blocks 1 to 3", "load, blocks 4 to 6"]
+    assert [phase.name for phase in told.phases] == ["deployments", "load"]
+    assert told.phases[-1].at_most
     assert decision.evidence.ended == LoadEnd(6, 6, "last")
     assert {execution.block for execution in decision.evidence.load} == set(range(6))
     again = here(tmp_path, "gate", "@latest", "--store", "looks.db", "--format", "json")
@@ -102,7 +101,7 @@ def test_a_block_ends_the_load_at_the_first_look(tmp_path: Path) -> None:
     assert {execution.block for execution in decision.evidence.load} == {0, 1, 2}
     assert decision.evidence.run.status is RunStatus.COMPLETE
     assert [guard.id for guard in decision.verdict.guards if guard.tripped] == []
-    assert told.phases[-1] == "load, blocks 1 to 3"
+    assert told.phases[-1].name == "load"
     assert told.notes == ["after 3 blocks: settled, so the load ends here (ttft-p50@c4 blocked)"]
     (look,) = journal(tmp_path, decision, "look")
     assert (look["blocks"], look["of"], look["then"]) == (3, 6, "ended")

@@ -18,6 +18,7 @@ from benchgate.model.run import AT_THE_END, AT_THE_START, REPLICAS
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.pipeline import resume
 from benchgate.pipeline.judge import Decision, decide_stored
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
@@ -71,7 +72,7 @@ def three(router: Sim) -> Sim:
     return router
 
 
-class Watching:
+class Watching(Progress):
     """Does something once so many steps of the load are done, and when there is a first note about replicas."""
 
     def __init__(
@@ -81,9 +82,6 @@ class Watching:
         self.steps = 0
         self.counts: list[str] = []
 
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase starts."""
-
     def step(self, done: str) -> None:
         """One step is done."""
         if done.startswith("block"):
@@ -91,7 +89,7 @@ class Watching:
             if self.steps == self.after:
                 self.then()
 
-    def note(self, line: str) -> None:
+    def status(self, line: str) -> None:
         """Something is said."""
         if " replicas" in line:
             self.counts.append(line)
@@ -298,8 +296,8 @@ def test_a_command_of_a_stage_that_takes_a_replica_away_is_waited_for(tmp_path: 
     """The reader's own way to lose one; whoever watches over the replicas brings it back."""
 
     class BringsBack(Watching):
-        def note(self, line: str) -> None:
-            super().note(line)
+        def status(self, line: str) -> None:
+            super().status(line)
             if " replicas" in line:
                 three.start(0)
 

@@ -21,6 +21,7 @@ from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation,
 from benchgate.pipeline import checkpoint, resume
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.judge import Decision, decide_stored
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
@@ -67,7 +68,7 @@ def suite_text() -> Iterator[str]:
         yield SUITE.replace("PLAIN", plain.url).replace("OTHER", other.url).replace("BLOCKS", "blocks: 2")
 
 
-class Ends:
+class Ends(Progress):
     """Watches a run, and ends it as Ctrl-C does once so many steps of its load are done; None: never."""
 
     def __init__(self, after: int | None = None) -> None:
@@ -75,9 +76,6 @@ class Ends:
         self.steps: list[str] = []
         self.warm: list[str] = []
         self.notes: list[str] = []
-
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase starts."""
 
     def step(self, done: str) -> None:
         """One step is done: an execution of a stage, say, that is stored and not yet marked as measured."""

@@ -22,6 +22,7 @@ from benchgate.load.warmup import MOST_ROUNDS, mean_service_s
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.pipeline.judge import Decision
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
@@ -60,15 +61,12 @@ def quick() -> Iterator[tuple[Sim, Sim]]:
         yield plain, other
 
 
-class Told:
+class Told(Progress):
     """Watches a run."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.steps: list[str] = []
-
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase starts."""
 
     def step(self, done: str) -> None:
         """One step is done."""

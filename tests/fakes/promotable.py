@@ -49,13 +49,14 @@ def begun(
     candidate: Mapping[str, object] | None = None,
     adapter: str | None = None,
     only: str | None = None,
+    run_id: str | None = None,
 ) -> str:
     """A run that was measured on a day and judged by nobody; its id.
 
     `candidate` is what else is known of that, `adapter` what its load is asked of.
     """
     asked = SuiteText(list(checks), requests=20, blocks=4).suite()
-    evidence = measured(asked, effect, items=20, prompts=20, run_id=str(uuid.uuid4()))
+    evidence = measured(asked, effect, items=20, prompts=20, run_id=run_id or str(uuid.uuid4()))
     suite = {**evidence.run.suite, **({"calibration": True} if calibration else {})}
     if adapter is not None:
         load: Any = suite["load"]

@@ -105,7 +105,7 @@ def test_answer_names_the_run_and_the_level_and_what_was_left_out(folder: Path) 
     assert document(folder, "--stage", "c4", of=TOKENS)["measured"]["stage"] == "c4"
     text = capacity(folder, of=TOKENS, form="text")
     assert text.startswith(f"Run {run['id']} of suite sized, 2026-11-20: candidate q8_0. Its verdict is PASS.\n")
-    assert "Not by c16: not shown to hold its SLO" in text
+    assert "Not by c16: does not hold its SLO (0 of" in text
 
 
 def test_answers_longer_than_those_measured_are_refused_where_the_demand_is_in_requests(folder: Path) -> None:
@@ -122,7 +122,7 @@ def test_answers_longer_than_those_measured_are_refused_where_the_demand_is_in_r
     ("said", "problem"),
     [
         (("--stage", "c61"), "--stage is 'c61', which its suite does not have; did you mean c16?"),
-        (("--stage", "c16"), "nothing is sized by stage c16, which is not shown to hold its SLO"),
+        (("--stage", "c16"), "nothing is sized by stage c16: it does not hold its SLO"),
     ],
 )
 def test_stage_that_cannot_be_counted_on_is_refused(folder: Path, said: tuple[str, ...], problem: str) -> None:

@@ -93,7 +93,7 @@ def test_requests_needed_for_a_level_include_those_sent() -> None:
     assert all(probe["requests_needed"] > probe["sent"] for probe in unresolved)
     assert document["requests_needed"] == min(probe["requests_needed"] for probe in unresolved)
     assert told[0] == "1 in flight, look 1: 4 requests"
-    assert next(line for line in told if "unresolved" in line).startswith("1 in flight: unresolved, ")
+    assert next(line for line in told if "neither" in line).startswith("1 in flight: shown neither to meet nor")
 
 
 def test_server_that_is_not_there_ends_the_search_and_has_no_capacity() -> None:

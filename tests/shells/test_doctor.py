@@ -21,6 +21,7 @@ from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, T
 from benchgate.model.request import text_request
 from benchgate.model.run import ClientUse
 from benchgate.pipeline.environment import client_machine, known_client_at, utc_now
+from benchgate.pipeline.progress import Progress
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
@@ -29,14 +30,6 @@ from tests.fakes.scripted_server import ScriptedServer, json_response
 MS = 1_000_000
 ABLE = ClientUse(0.2, 4.0, 1, None, 0.0001, 0.001, 0.002, "canary")
 TRUTH: dict[str, Any] = {"e2e_s": {"mean": 0.100}, "ttft_s": {"p99": 0.050}, "schedule_lag_s": {"p99": 0.0004}}
-
-
-class Silent:
-    def begin(self, phase: str, steps: int) -> None: ...
-
-    def step(self, done: str) -> None: ...
-
-    def note(self, line: str) -> None: ...
 
 
 def stage(
@@ -124,7 +117,7 @@ def test_a_late_practice_server_says_nothing_of_the_client() -> None:
 def test_a_real_load_generator_is_measured_against_a_real_practice_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_STREAM_TOKENS", 4)
     monkeypatch.setattr(client, "_RATE_S", 0.2)
-    profile = measure_client(Silent(), streams=(3,), rates_rps=(50,))
+    profile = measure_client(Progress(), streams=(3,), rates_rps=(50,))
     closed, opened = profile.steps
     assert (closed.streams, opened.streams, opened.offered_rps) == (3, None, 50.0)
     assert not any("failed" in reason for step in profile.steps for reason in step.client_bound)
@@ -138,7 +131,7 @@ def test_a_series_ends_with_the_first_step_that_is_twice_unsound(monkeypatch: py
     bound = replace(sound, client_bound=("too busy",))
     answers = iter([bound, sound, bound, bound])  # a hiccup, then the end
     monkeypatch.setattr(client, "_measured", lambda sim, target, stage: next(answers))
-    assert measure_client(Silent(), streams=(3, 4, 5), rates_rps=()).steps == (sound, bound)
+    assert measure_client(Progress(), streams=(3, 4, 5), rates_rps=()).steps == (sound, bound)
 
 
 def named(symptoms: list[Symptom]) -> dict[str, Symptom]:
@@ -260,9 +253,9 @@ def test_every_extra_that_is_not_installed_is_named_with_what_it_is_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extra: str
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    remedies = [symptom.remedy or "" for symptom in examine(str(tmp_path / "none.db"))]
-    (remedy,) = (remedy for remedy in remedies if f"benchgate[{extra}]" in remedy)
-    assert remedy.startswith("needed for ")
+    (symptom,) = (one for one in examine(str(tmp_path / "none.db")) if f"benchgate[{extra}]" in one.found)
+    assert symptom.state is State.OK  # nobody configured it
+    assert symptom.found.startswith("not installed, needed for ")
 
 
 BUDGETED = """\

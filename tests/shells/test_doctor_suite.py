@@ -359,6 +359,7 @@ def test_command_tells_all_of_a_suite_and_fails_with_it(tmp_path: Path) -> None:
     assert {"python", "memory", "work folder", "old chat", "old stream", "new", "files for streams"} <= set(names)
     down = here(tmp_path, "doctor", "suite.yaml")
     assert down.returncode == 2
-    (line,) = (line for line in down.stdout.splitlines() if line.startswith("FAIL"))
+    (line,) = (line for line in down.stdout.splitlines()[1:] if line.startswith("FAIL"))
+    assert down.stdout.startswith("FAIL: ") and "1 failure, " in down.stdout
     assert url in line and "refused" in line
     assert not (tmp_path / ".benchgate").exists()

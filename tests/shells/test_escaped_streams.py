@@ -16,6 +16,7 @@ import pytest
 from benchgate.cli import saying
 from benchgate.cli.progress import make_progress
 from benchgate.escaped_streams import escape_streams, raw_stream
+from benchgate.pipeline.progress import Phase
 from tests.fakes.ci_commands import ALL, ATTACKS, is_harmless
 
 COLOURS_AND_MOVES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -119,7 +120,9 @@ def test_progress_shows_no_word_of_a_suite_or_a_server_raw(looked_at: bool, monk
     with streams(Terminal() if looked_at else None) as (_, err):
         for attack in (ALL, "[bold]no markup[/bold] [link=https://evil.example]x[/link]", "[/]"):
             with make_progress(attack) as progress:
-                progress.begin(attack, 2)
+                progress.begin(Phase(attack, 2))
+                progress.status(attack)
+                progress.look(attack)
                 progress.step(attack)
                 progress.note(attack)
                 sys.stderr.write(f"a library: {attack}\n")

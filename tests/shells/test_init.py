@@ -19,6 +19,7 @@ from benchgate.errors import UsageError
 from benchgate.init import files
 from benchgate.init.files import workflow_text
 from benchgate.init.probe import EndpointOption, ProbedEndpoint, probe_endpoints
+from benchgate.init.purpose import CHANGES, Purpose
 from benchgate.model.deployment import Arm
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
@@ -103,13 +104,14 @@ def test_two_endpoints_become_a_suite_that_is_valid_and_can_be_planned(
     assert parse_waivers((tmp_path / "repo/waivers.yaml").read_text(), "w", date(2026, 1, 1)).waivers.entries == ()
 
 
-def test_two_practice_servers_become_a_suite(tmp_path: Path) -> None:
+def test_two_practice_servers_become_a_suite_without_evals(tmp_path: Path) -> None:
     settings = sim_settings(ttft_s=0.02, itl_s=0.001)
     with serve_sim(settings) as old, serve_sim(settings) as new:
         done = begun(tmp_path, old.url, new.url)
     assert done.returncode == 0, done.stderr
-    assert written(tmp_path) == FILES
+    assert written(tmp_path) == {file for file in FILES if not file.startswith("evals")}
     suite = parse_suite((tmp_path / "suite.yaml").read_text(), "suite.yaml")
+    assert suite.quality is None
     assert [(spec.url, spec.model, spec.engine) for spec in suite.deployments.values()] == [
         (old.url, "sim", "vllm"),
         (new.url, "sim", "vllm"),
@@ -158,7 +160,7 @@ def test_what_is_wrong_with_either_endpoint_is_told_with_what_to_do(
             ),
             (good.url, good.url, (), ("are one deployment",)),
             (leaky.url, good.url, ("--api-key-env", "LEAKED"), ("shows its key among the names",)),
-            (f"{good.url}/v1", good.url, (), ("--baseline: ends in /v1",)),
+            (f"{good.url}/v1/models", good.url, (), ("--baseline: ends in /v1/models",)),
             (good.url.replace("//", "//user:pw@"), good.url, (), ("--baseline: holds credentials",)),
             (good.url, locked.url, ("--api-key-env", "NO_SUCH_VARIABLE"), ("NO_SUCH_VARIABLE is not set",)),
             (good.url, good.url, ("--model", "a", "--model", "b", "--model", "c"), ("--model is given 3 times",)),
@@ -258,6 +260,14 @@ def test_load_and_slo_follow_what_a_lone_request_took(
     assert suite.load is not None and suite.slo is not None
     assert [stage.name for stage in suite.load.sweep] == ["c8", f"r{rate}"]
     assert suite.slo.ttft_s == pytest.approx(ttft)
+
+
+@pytest.mark.parametrize("purpose", [None, *Purpose])
+def test_a_purpose_declares_the_change_and_what_may_differ(purpose: Purpose | None) -> None:
+    text = files.suite_text(met("a"), met("bb"), file="s.yaml", task="t.yaml", purpose=purpose)
+    suite = parse_suite(text, "s.yaml")
+    change, different = (None, ()) if purpose is None else CHANGES[purpose]
+    assert (suite.change, suite.gate.allow_different) == (change, different)
 
 
 def test_prices_need_their_marks_taken_away_alone() -> None:

@@ -110,7 +110,7 @@ def test_connections_are_reused_and_any_status_is_a_response() -> None:
         (plain(302, "", "location: http://elsewhere/"), "HTTP 302: an empty body"),
         (plain(200, "[1]"), "HTTP 200 with a body that is not a JSON object: [1]"),
         (json_response({"error": "overloaded"}), "HTTP 200 with an error in it: overloaded"),
-        (b"nonsense\r\n\r\n", "the connection failed (RemoteProtocolError)"),
+        (b"nonsense\r\n\r\n", "its answer is not HTTP"),
         (plain(200, "x" * 1001), "the body of the response is larger than 1000 bytes"),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchgate.cli.load import search_exit_code
+from benchgate.cli.load import exit_code, search_remarks
 from benchgate.cli.options import refuse_unwritable
 from benchgate.errors import ExitCode, UsageError
 from benchgate.load.standalone.options import LoadOptions
@@ -60,7 +62,7 @@ def search_ended(**found: Any) -> dict[str, Any]:
             ],
         ),
         (
-            {"verdict": {"outcome": "BLOCK", "reason": "4.4 was shown to miss the target"}},
+            {"verdict": {"outcome": "BLOCK", "exit_code": 10, "reason": "4.4 was shown to miss the target"}},
             ExitCode.BLOCK,
             ["the capacity is between 4/s and 4.4/s", "BLOCK: 4.4 was shown to miss the target"],
         ),
@@ -69,13 +71,13 @@ def search_ended(**found: Any) -> dict[str, Any]:
     ids=["bracket", "open above", "nothing known", "verdict", "fault"],
 )
 def test_a_search_says_what_it_found_and_what_would_show_more(
-    found: dict[str, Any], code: ExitCode, lines: list[str], capsys: pytest.CaptureFixture[str]
+    found: dict[str, Any], code: ExitCode, lines: list[str]
 ) -> None:
-    assert search_exit_code(search_ended(**found)) is code
-    told = capsys.readouterr().err.splitlines()
+    assert exit_code(search_ended(**found)) is code
+    told = list(search_remarks(search_ended(**found)))
     assert len(told) == len(lines)
     for line, expected in zip(told, lines, strict=True):
-        assert line.startswith(f"benchgate: {expected}")
+        assert line.startswith(expected)
 
 
 def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +85,13 @@ def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: 
     refusal = json_response({"error": {"message": "the model `m` does not exist"}}, status=404)
     with ScriptedServer(lambda received: [refusal]) as server:
         said = ["load", server.url, *BARE, "--concurrency", "1", "--requests", "4", "--slo", "ttft=1s"]
-        result = quick_command.told(*said)
-    assert result.exit_code == 10
+        text = quick_command.told(*said)
+        result = quick_command.told(*said, "--format", "json")
+    assert text.exit_code == result.exit_code == 10
+    assert "http_4xx" in text.stdout and "HTTP 404: the model `m` does not exist" in text.stdout
+    assert "■ BLOCK\n  0 of 4 requests were good" in text.stdout
+    assert "BLOCK" not in text.stderr
+    assert json.loads(result.stdout)["verdict"]["outcome"] == "BLOCK"
     assert "benchgate: BLOCK: 0 of 4 requests were good" in result.stderr
     assert "the commonest failure: HTTP 404: the model `m` does not exist" in result.stderr
 
@@ -119,3 +126,35 @@ def test_a_result_that_could_not_be_written_is_refused_before_a_request_is_sent(
         (tmp_path / "deep").chmod(0o500)
         with pytest.raises(UsageError, match="permission denied"):
             refuse_unwritable(tmp_path / "deep" / "out.json")
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint", "request_url"),
+    [
+        ("h:1", None, "http://h:1/v1/chat/completions"),
+        ("https://h/openai/v1", None, "https://h/openai/v1/chat/completions"),
+        ("http://h:1/v1/completions", None, "http://h:1/v1/completions"),
+        ("http://h:1/v1/embeddings/", "embeddings", "http://h:1/v1/embeddings"),
+        ("http://h:1", "responses", "http://h:1/v1/responses"),
+        ("unix:/run/h.sock", None, "unix:/run/h.sock:/v1/chat/completions"),
+        ("unix:/run/h.sock:/base/v1", None, "unix:/run/h.sock:/base/v1/chat/completions"),
+    ],
+)
+def test_the_endpoint_may_stand_in_the_address(url: str, endpoint: str | None, request_url: str) -> None:
+    options = LoadOptions.parse(url=url, model="m", concurrency=1, requests=1, endpoint=endpoint)
+    assert options.request_url == request_url
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("gpu", '"gpu" is not the address of a server; write it like "http://gpu"'),
+        ("http://h/v1/models", 'ends in /v1/models, which cannot be load-tested; write "http://h"'),
+        ("http://h/chat/completions", 'ends in /chat/completions, which cannot be load-tested; write "http://h"'),
+        ("http://h/v1/completions", "ends in /v1/completions, and --endpoint is chat; leave one of them out"),
+        ("ftp://h", "this is not the address of a server"),
+    ],
+)
+def test_an_address_that_cannot_be_meant_is_answered_with_the_nearest(url: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        LoadOptions.parse(url=url, model="m", concurrency=1, requests=1, endpoint="chat")

@@ -16,6 +16,7 @@ from benchgate.errors import SuiteError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import new_run_id, start_day
 from benchgate.pipeline.deployments import declared_deployment
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.resume import resume_suite
 from benchgate.pipeline.run import RunOptions
 from benchgate.pipeline.suite_file import load_suite, read_suite, require_priced, with_prices
@@ -176,25 +177,12 @@ def test_a_run_that_goes_on_has_the_prices_of_its_beginning(tmp_path: Path) -> N
 
     def changed() -> str:
         with pytest.raises(UsageError, match="cannot go on") as refused:
-            resume_suite(unpriced, tmp_path, options, Watching())
+            resume_suite(unpriced, tmp_path, options, Progress())
         return str(refused.value)
 
     assert "the plan was" in changed()  # which is told only where the suite is what it was
     put(tmp_path, PRICES.replace("price: $4/h, until", "price: $5/h, until"))
     assert "the suite's deployments.new.price was 4.0 and is 5.0" in changed()
-
-
-class Watching:
-    """Shows nothing."""
-
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase starts."""
-
-    def step(self, done: str) -> None:
-        """One step is done."""
-
-    def note(self, text: str) -> None:
-        """Something is worth a word."""
 
 
 def of_today(price: str, more: str = "") -> str:

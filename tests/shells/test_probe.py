@@ -17,10 +17,16 @@ ANSWER = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}
 
 
 def ready(
-    url: str, *, engine: str = "vllm", key: str | None = None, endpoint: Endpoint = "chat", within_s: float = 10
+    url: str,
+    *,
+    engine: str = "vllm",
+    key: str | None = None,
+    endpoint: Endpoint = "chat",
+    within_s: float = 10,
+    may_start: bool = True,
 ) -> dict[str, object]:
     target = Target(Arm.BASELINE, url, "scripted", DIALECTS[engine], key)
-    return wait_ready(target, endpoint=endpoint, ready_s=within_s, connect_s=1)
+    return wait_ready(target, endpoint=endpoint, ready_s=within_s, connect_s=1, may_start=may_start)
 
 
 @pytest.fixture
@@ -156,10 +162,6 @@ def test_loading_server_is_waited_for() -> None:
         ([json_response({"error": "engine died"})], "HTTP 200 with an error in it: engine died"),
         ([json_response({"choices": [{"message": {"content": ""}}]})], "an empty answer"),
         ([json_response({"choices": []})], "without a choice"),
-        ([json_response([1])], "with a body that is not a JSON object"),
-        ([b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope"], "HTTP 404: nope"),
-        ([b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"], "HTTP 302"),
-        ([b"SSH-2.0\r\n\r\n"], "illegal"),
         ([CLOSE], "disconnected"),
         ([20.0], "no answer within 400 ms"),
     ],
@@ -177,6 +179,60 @@ def test_dead_port_is_waited_for_and_then_named(dead_port: int) -> None:
         ready(f"http://127.0.0.1:{dead_port}", within_s=0.3)
 
 
+def test_address_that_nothing_will_serve_is_an_error_at_once(dead_port: int) -> None:
+    found = rf"the baseline at http://127.0.0.1:{dead_port} cannot be reached: .*refused; .*`limits: {{ready: 5min}}`"
+    with pytest.raises(TargetError, match=found):
+        ready(f"http://127.0.0.1:{dead_port}", within_s=600, may_start=False)
+
+
+PAGE = b"<!DOCTYPE html><html><head><title>Grafana</title></head></html>"
+
+
+def html(status: str) -> list[Step]:
+    head = f"HTTP/1.1 {status}\r\ncontent-type: text/html\r\ncontent-length: {len(PAGE)}\r\n\r\n"
+    return [head.encode(), PAGE]
+
+
+FOREIGN: list[tuple[list[Step], str]] = [
+    (html("404 Not Found"), 'HTTP 404 with an HTML page "Grafana", GET /v1/models HTTP 404'),
+    (html("200 OK"), 'HTTP 200 with an HTML page "Grafana"'),
+    (html("405 Method Not Allowed"), 'HTTP 405 with an HTML page "Grafana"'),
+    ([json_response([1])], "HTTP 200: [1]"),
+    ([json_response({"detail": "Not Found"}, status=404)], "HTTP 404: Not Found"),
+    ([b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope"], "HTTP 404: nope"),
+    ([b"HTTP/1.1 302 Found\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"], "HTTP 302"),
+    ([b"SSH-2.0\r\n\r\n"], "its answer is not HTTP"),
+]
+
+
+@pytest.mark.parametrize(("steps", "reason"), FOREIGN)
+@pytest.mark.parametrize("may_start", [False, True])
+def test_server_that_is_no_llm_is_described(steps: list[Step], reason: str, may_start: bool) -> None:
+    with ScriptedServer(lambda received: steps) as server, pytest.raises(TargetError) as fault:
+        ready(server.url, within_s=0.3 if may_start else 600, may_start=may_start)
+    text = str(fault.value)
+    assert f"the baseline at {server.url} is no LLM server: " in text
+    assert reason in text
+    assert text.endswith("; expected an OpenAI-compatible API")
+
+
+def test_page_of_a_gateway_whose_backend_may_start_is_waited_out() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        return html("404 Not Found") if len(server.requests) < 4 else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url) == {}
+
+
+def test_loading_server_is_waited_for_although_nothing_starts_it() -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        loading = json_response({"error": {"message": "Loading model"}}, status=503)
+        return [loading] if len(server.requests) < 3 else [json_response(ANSWER)]
+
+    with ScriptedServer(respond) as server:
+        assert ready(server.url, may_start=False) == {}
+
+
 @pytest.fixture
 def sure_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said of a wrong name is believed without the wait."""
@@ -189,7 +245,8 @@ def test_path_of_an_address_is_never_shown_not_even_in_the_words_of_the_server()
     refusal = json_response({"error": "Cannot POST /tenant-s3cr3t/v1/chat/completions"}, status=404)
     with ScriptedServer(lambda received: [refusal]) as server, pytest.raises(TargetError) as fault:
         ready(f"{server.url}/tenant-s3cr3t")
-    assert f"the baseline at {server.url} refuses requests: HTTP 404: Cannot POST [path]/v1" in str(fault.value)
+    found = "POST /v1/chat/completions gave HTTP 404: Cannot POST [path]/v1"
+    assert f"the baseline at {server.url} is no LLM server: {found}" in str(fault.value)
     assert "s3cr3t" not in str(fault.value)
 
 

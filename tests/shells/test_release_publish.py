@@ -250,7 +250,7 @@ def test_an_older_run_makes_nothing_green_over_a_newer_one_and_the_job_is_red(
 def test_a_key_stands_beside_the_candidate_and_never_in_its_place(
     made: Made, github: FakeGitHub, job: dict[str, str], tmp_path: Path
 ) -> None:
-    publish(tmp_path, job, str(made.bundles[made.passed]), "--commit-status", "--key", "eu")
+    publish(tmp_path, job, str(made.bundles[made.passed]), "--commit-status", "--variant", "eu")
     assert github.statuses[SHA][0]["context"] == "benchgate/made-up/candidate/eu"
 
 

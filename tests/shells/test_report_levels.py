@@ -70,7 +70,7 @@ def test_blocks_that_were_left_out_are_counted_in_every_report() -> None:
 def test_every_report_has_the_id_that_explain_and_waive_take() -> None:
     verdict = verdict_with(fake.check("ttft-p50@c4", Outcome.BLOCK), fake.check("error_rate@c4"))
     text, markdown, html = shown(verdict)
-    assert "[ttft-p50@c4]" in text and "[error_rate@c4]" in text
+    assert " ttft-p50@c4 " in text and " error_rate@c4 " in text
     assert "`ttft-p50@c4`" in markdown and "`error_rate@c4`" in markdown
     assert "<code>ttft-p50@c4</code>" in html and "<code>error_rate@c4</code>" in html
 

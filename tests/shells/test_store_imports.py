@@ -171,7 +171,7 @@ def test_beside_a_measured_run_it_is_numbers_that_promote_nobody(store_address: 
             assert numbers is not None
             document = numbers_document(numbers)
             assert (document["outcome"], document["promotes"]) == ("INCONCLUSIVE", False)
-            assert "is a file of vllm" in str(document["reason"])
+            assert "was measured by vllm" in str(document["reason"])
         assert store.evidence(measured.id).history == ()
 
 

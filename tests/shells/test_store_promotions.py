@@ -16,7 +16,6 @@ from benchgate.model.history import Promotion, PromotionAction, PromotionOrigin
 from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.environment import utc_now
-from benchgate.release import promote as promotion
 from benchgate.release.promote import NotPromoted, require_current, withdraw
 from benchgate.store import rows, tables
 from benchgate.store.merge import copy_store
@@ -38,7 +37,7 @@ TAKEN_BACK: dict[str, Any] = {"deed": PromotionAction.WITHDRAWN, "grounds": None
 @pytest.fixture(autouse=True)
 def short_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hash of a report is tested in `test_release_promote`; rendering one takes longer than all else here."""
-    monkeypatch.setattr(promotion, "report_html", lambda decision: decision.evidence.run.id)
+    monkeypatch.setattr("benchgate.pipeline.judge.report_html", lambda decision: decision.evidence.run.id)
 
 
 def passed(store: Store, *, day: str = "2026-01-01") -> str:

@@ -7,7 +7,7 @@ A suite that declares no accelerators pays for one, whatever the servers report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accel
 from benchgate.gate.evidence.intervals import block_limits, block_mean
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment, usd_per_million_tokens
+from benchgate.model.records import RequestColumns
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation, Run
 from benchgate.stats.distributions import Limits
@@ -68,14 +69,18 @@ def block_cost(deployment: Deployment, block: LoadObservation, counted: Counted)
         return math.inf
     if not deployment.token_prices:
         return _hourly(deployment, _pace(block, counted))
-    prices, requests = deployment.token_prices, block.requests
+    usd = billed_usd(deployment.token_prices, block.requests)
+    return None if usd is None else usd * 1e6 / tokens
+
+
+def billed_usd(prices: Mapping[str, float], requests: RequestColumns) -> float | None:
+    """Return the cost of requests at prices per million tokens; None if the server reported no prompt tokens."""
     read = request_metrics.input_tokens(requests)
     if read is None:
         return None
     cached = request_metrics.cached_tokens(requests)
     paid = (read - cached) * prices["input"] + cached * prices["cached_input"]
-    billed_usd = (paid + request_metrics.output_tokens(requests) * prices["output"]) / 1e6
-    return billed_usd * 1e6 / tokens
+    return (paid + request_metrics.output_tokens(requests) * prices["output"]) / 1e6
 
 
 def output_tokens(slo: Slo | None = None) -> Counted:

@@ -40,6 +40,7 @@ from benchgate.model.run import (
     AT_THE_START,
     CANNOT_SCORE,
     CHANGED,
+    NO_LLM_SERVER,
     NOT_ALL_READY,
     NOT_COUNTABLE,
     ONE_SERVER,
@@ -58,6 +59,7 @@ _REMEDIES = {
     REFUSES_REQUESTS: (
         "the server is up but rejects requests: fix the model name, key or request fields in the suite and run again"
     ),
+    NO_LLM_SERVER: "correct the host, port or path of its `url` in the suite and run again",
     ONE_SERVER: "correct the suite and run again",
     CANNOT_SCORE: "correct the suite and run again",
     NOT_ALL_READY: "start all of its replicas, or correct `ready.replicas` in the suite, and run again",

@@ -293,6 +293,23 @@ class NumberPair:
         return _change(self.reference, self.judged)
 
     @property
+    def change_limits(self) -> Limits | None:
+        """Return the 95 % interval of `change_ratio` for two independent runs; None without both runs' intervals.
+
+        The method of variance estimates recovery, over logarithms (Zou and Donner, Statistics in Medicine 27, 2008).
+        """
+        before, after = self.reference, self.judged
+        if before is None or after is None:
+            return None
+        ends = (before.lower, before.value, before.upper, after.lower, after.value, after.upper)
+        known = [math.log(end) for end in ends if end is not None and end > 0]
+        if len(known) != len(ends):
+            return None
+        b_lower, b, b_upper, a_lower, a, a_upper = known
+        down, up = math.hypot(a - a_lower, b_upper - b), math.hypot(a_upper - a, b - b_lower)
+        return Limits(math.expm1(a - b - down), math.expm1(a - b + up))
+
+    @property
     def change_beside_baselines_ratio(self) -> float | None:
         """Return the change of candidate over own baseline, which cancels differences of machine and day."""
         then, now = _change(self.reference_baseline, self.reference), _change(self.judged_baseline, self.judged)

@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal, Self, TypeVar, cast
 
@@ -18,7 +19,9 @@ from benchgate.load.traces import load_trace
 from benchgate.model.arrivals import (
     POISSON,
     ArrivalProcess,
+    RateProfile,
     TracedRequest,
+    linear_ramp,
     mean_rps,
     parse_arrival,
     peak_rps,
@@ -28,8 +31,17 @@ from benchgate.model.client import ClientProfile
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
+from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT
-from benchgate.suite.deployment import check_proxy, read_header, reference_name, resolve_secret, version_problem
+from benchgate.suite.deployment import (
+    check_proxy,
+    nearest_address,
+    read_header,
+    reference_name,
+    resolve_secret,
+    split_address,
+    unix_parts,
+)
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.dialect import DIALECTS, PATHS
@@ -48,6 +60,35 @@ def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[
             raise UsageError(f'--header: "{name}" is given twice; give it once')
         (shown if reference_name(value) is None else hidden)[name] = resolve_secret(value, environment, "--header")
     return shown, hidden
+
+
+USUAL_KEY = "OPENAI_API_KEY"  # the variable that OpenAI's clients read
+
+
+def read_api_key(
+    server: ServerAddress, name: str | None, headers: Collection[str], proxy: str | None, environment: Mapping[str, str]
+) -> str | None:
+    """Return the API key in the variable `name`; without a name, the customary one if it may be sent to the server.
+
+    That one goes only where nobody on the way can read it, or to this network: over https, to a socket, to a loopback
+    or private address without a proxy. A header `authorization` replaces it.
+    """
+    if name is not None:
+        return resolve_secret(f"${{env:{name}}}", environment, "--api-key-env")
+    safe = server.scheme == "https" or server.socket is not None or (proxy is None and _is_private(server.host))
+    if not environment.get(USUAL_KEY) or "authorization" in headers or not safe:
+        return None
+    return resolve_secret(f"${{env:{USUAL_KEY}}}", environment)
+
+
+def _is_private(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback or (address.is_private and not address.is_link_local)
 
 
 def read_route(server: ServerAddress, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None) -> Route:
@@ -111,6 +152,25 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
     return Replay(path, speed, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class PromptFile:
+    """Recorded prompts to send instead of synthetic ones."""
+
+    path: str
+    rows: tuple[RecordedRequest, ...]
+
+
+def read_prompts(path: str, endpoint: Endpoint) -> PromptFile:
+    """Read a file of prompts. Raises SuiteError, or ValueError for rows that the endpoint cannot take."""
+    from benchgate.load.material import load_prompts_file  # imports an HTTP client
+
+    rows = load_prompts_file(Path(path), conversing=False)
+    unfit = [row.line for row in rows if len(row.messages) != 1 or row.fields]
+    if unfit and endpoint not in ("chat", "responses"):
+        raise ValueError(f"{path}:{unfit[0]} is a conversation, and {endpoint} take one text; use the endpoint chat")
+    return PromptFile(path, rows)
+
+
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which has several documents
@@ -121,6 +181,7 @@ class LoadOptions:
     """A bare load test: one of `concurrency`, `rate_rps` and `replay`, and one of `requests` and `duration_s`.
 
     `cluster` is the address of a dask scheduler, whose workers send the load: `workers` of them, None for all.
+    `model` is empty until the server is asked for its only one.
     `parse` always says how many workers a load without a cluster has. `warmup` is the number of requests that are sent
     before and are in no figure; "auto" sends until TTFT no longer falls.
 
@@ -139,6 +200,9 @@ class LoadOptions:
     duration_s: float | None = None
     input_tokens: int = 100
     output_tokens: int = 128
+    prompts: PromptFile | None = None
+    think_s: float = 0.0
+    ramp_to_rps: float | None = None
     endpoint: Endpoint = "chat"
     workers: int | None = 1
     cluster: str | None = None
@@ -158,9 +222,10 @@ class LoadOptions:
                 "--concurrency (closed loop)": self.concurrency,
                 "--rate (open loop)": self.rate_rps,
                 "--trace (replay)": self.replay,
-            }
+            },
+            "--concurrency 8 or --rate 4/s",
         )
-        _exactly_one({"--requests": self.requests, "--duration": self.duration_s})
+        _exactly_one({"--requests": self.requests, "--duration": self.duration_s}, "--duration 60s")
         for name in ("concurrency", "requests", "input_tokens", "output_tokens", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -171,14 +236,41 @@ class LoadOptions:
             raise UsageError(f"--salt is {self.salt}; write a number from 0 to {LARGEST_SALT}")
 
     @property
+    def request_url(self) -> str:
+        """The address that requests are sent to."""
+        unix = unix_parts(self.url)
+        separator = ":" if unix is not None and not unix[1] else ""
+        return f"{self.url}{separator}{PATHS[self.endpoint]}"
+
+    @property
+    def stage(self) -> str:
+        """Name of this level of load in the history: `c8`, `r2.5`, `r2-16` for a changing rate, or `trace`."""
+        if self.concurrency is not None:
+            return f"c{self.concurrency}"
+        if self.rate_rps is None:
+            return "trace"
+        return f"r{self.rate_rps:g}" + ("" if self.ramp_to_rps is None else f"-{self.ramp_to_rps:g}")
+
+    @property
     def offered_rps(self) -> float | None:
         """The mean rate of an open loop; None for a closed one."""
+        if self.profile is not None:
+            return self.profile.mass / self.profile.duration_s
         return self.rate_rps if self.replay is None else self.replay.mean_rps
+
+    @property
+    def profile(self) -> RateProfile | None:
+        """The rate over time of an open loop whose rate changes; None for any other load."""
+        if self.ramp_to_rps is None or self.rate_rps is None or self.duration_s is None:
+            return None
+        return linear_ramp(self.rate_rps, self.ramp_to_rps, self.duration_s)
 
     @property
     def peak_rps(self) -> float | None:
         """The rate of an open loop where it is highest; None for a closed one."""
-        return self.rate_rps if self.replay is None else self.replay.peak_rps
+        if self.replay is not None:
+            return self.replay.peak_rps
+        return None if self.rate_rps is None else max(self.rate_rps, self.ramp_to_rps or 0.0)
 
     @property
     def demand(self) -> StageDemand:
@@ -195,7 +287,7 @@ class LoadOptions:
         cls,
         *,
         url: str,
-        model: str,
+        model: str | None = None,
         engine: str = "auto",
         concurrency: int | None = None,
         rate: str | None = None,
@@ -204,15 +296,18 @@ class LoadOptions:
         speed: float | None = None,
         requests: int | None = None,
         duration: str | None = None,
-        input_tokens: int = 100,
+        input_tokens: int | None = None,
         output_tokens: int = 128,
-        endpoint: str = "chat",
+        prompts: str | None = None,
+        think_time: str | None = None,
+        ramp_to: str | None = None,
+        endpoint: str | None = None,
         workers: str = "auto",
         cluster: str | None = None,
         slo: str | None = None,
         seed: int = 0,
         salt: int | None = None,
-        api_key: str | None = None,
+        api_key_env: str | None = None,
         headers: Sequence[str] = (),
         ca: str | None = None,
         cert: str | None = None,
@@ -234,6 +329,13 @@ class LoadOptions:
             raise UsageError("--arrival means nothing without --rate; leave it out")
         if speed is not None and trace is None:
             raise UsageError("--speed means nothing without --trace; leave it out")
+        if think_time is not None and concurrency is None:
+            raise UsageError("--think-time is the pause of a closed loop; add --concurrency, or leave it out")
+        if ramp_to is not None and (rate is None or duration is None):
+            raise UsageError("--ramp-to needs the --rate it begins with and the --duration it takes")
+        if prompts is not None and (trace is not None or input_tokens is not None):
+            other = "--input-tokens" if trace is None else "--trace"
+            raise UsageError(f"--prompts and {other} both choose the lengths of prompts; leave one of them out")
         replay = None
         if trace is not None:
             faster = 1.0 if speed is None else speed
@@ -244,12 +346,12 @@ class LoadOptions:
                 raise UsageError(f'--workers: {workers!r} is not a number of processes; write "auto" or "2"')
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
-        server = _server_address(url)
+        base, server, chosen = _read_address(url, endpoint)
         if audit and (refusal := audit_refusal(server)) is not None:
             raise UsageError(f"--audit: {refusal}")
         options = cls(
-            url=url.rstrip("/"),
-            model=model,
+            url=base,
+            model=model or "",
             engine=_one_of("--engine", engine, ("auto", *DIALECTS)),
             concurrency=concurrency,
             rate_rps=rate_rps,
@@ -257,15 +359,18 @@ class LoadOptions:
             replay=replay,
             requests=requests,
             duration_s=duration_s,
-            input_tokens=input_tokens,
+            input_tokens=100 if input_tokens is None else input_tokens,
             output_tokens=output_tokens,
-            endpoint=cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT)),
+            prompts=None if prompts is None else _read("--prompts", lambda path: read_prompts(path, chosen), prompts),
+            think_s=0.0 if think_time is None else _read("--think-time", units.parse_duration_s, think_time),
+            ramp_to_rps=None if ramp_to is None else _read("--ramp-to", read_rate_rps, ramp_to),
+            endpoint=chosen,
             workers=fixed_workers,
             cluster=cluster,
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
             salt=1 + secrets.randbelow(LARGEST_SALT) if salt is None else salt,
-            api_key=api_key,
+            api_key=read_api_key(server, api_key_env, {*open_headers, *secret_headers}, proxy, os.environ),
             open_headers=open_headers,
             secret_headers=secret_headers,
             route=read_route(server, ca=ca, cert=cert, key=key, proxy=proxy),
@@ -277,20 +382,35 @@ class LoadOptions:
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
 
 
-def _server_address(url: str) -> ServerAddress:
+_ENDPOINTS = {path: endpoint for endpoint, path in PATHS.items() if endpoint in _ONE_TEXT}
+
+
+def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint]:
+    """Return the base address of a server as text and parsed, and the endpoint: the one named, else by the path."""
+    if (near := nearest_address(url)) is not None:
+        raise UsageError(f'"{url}" is not the address of a server; write it like "{near}"')
+    base, path = split_address(url)
     try:
-        server = ServerAddress.of(url)
+        server = ServerAddress.of(base)
     except TargetError as exc:
         raise UsageError(str(exc)) from exc
-    if (problem := version_problem(url)) is not None:
-        raise UsageError(f"the address {problem}")
-    return server
+    by_path = _ENDPOINTS.get(path)
+    if path not in ("", "/v1") and by_path is None:
+        raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
+    if endpoint is None:
+        return base, server, by_path or "chat"
+    named = cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT))
+    if by_path not in (None, named):
+        raise UsageError(f"the address ends in {path}, and --endpoint is {named}; leave one of them out")
+    return base, server, named
 
 
-def _exactly_one(given: Mapping[str, object]) -> None:
-    if sum(value is not None for value in given.values()) != 1:
+def _exactly_one(given: Mapping[str, object], example: str) -> None:
+    found = [name.split()[0] for name, value in given.items() if value is not None]
+    if len(found) != 1:
         *most, last = given
-        raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}")
+        remedy = f"found {' and '.join(found)}: leave out one" if found else f"found none: add one, like {example}"
+        raise UsageError(f"a load test needs exactly one of {', '.join(most)} and {last}; {remedy}")
 
 
 def _read(option: str, parse: Callable[[str], _T], text: str) -> _T:

@@ -6,35 +6,48 @@ import itertools
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchgate.errors import TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.live import Watch
+from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
-from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.metrics import counts_of, load_metrics, stretches
+from benchgate.load.standalone.options import LoadOptions, PromptFile
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
-from benchgate.model.arrivals import TracedRequest, arrival_offsets_ns, arrival_offsets_within_ns, ramp_offsets_ns
+from benchgate.model.arrivals import (
+    TracedRequest,
+    arrival_offsets_ns,
+    arrival_offsets_within_ns,
+    profile_offsets_ns,
+    ramp_offsets_ns,
+)
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ErrorClass, FloatArray, RequestColumns
-from benchgate.model.request import GENERATING_ENDPOINTS, text_request
+from benchgate.model.records import ErrorClass, FloatArray, IntArray, RequestColumns
+from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
-from benchgate.plan.model import PlannedRequest
-from benchgate.plan.prompts import SyntheticTexts
-from benchgate.plan.salt import salted_vocabulary
+from benchgate.plan.model import NO_MATERIAL, PlannedRequest
+from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
+from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.stats import distributions
 from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import RAMP_SERVICE_TIMES
+from benchgate.suite.workload import Workload
+from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.server_lock import locked_servers
 from benchgate.units import show_duration, show_percent
 
 if TYPE_CHECKING:
@@ -71,20 +84,21 @@ class SyntheticRequests:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
             offsets = schedule_ns(options, options.rate_rps)
+        ask = None if options.prompts is None else _recorded(options, options.prompts)
         texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
         for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
+            seed = zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1
+            if ask is not None:
+                yield PlannedRequest(index, offset_ns, ask(index), seed)
+                continue
             tokens = row.input_tokens or options.input_tokens
             if row.hash_ids:
                 prompt = texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
             else:
                 prompt = keyed_text(texts.vocabulary, tokens, f"{options.seed}/{index}")
-            yield PlannedRequest(
-                index=index,
-                offset_ns=offset_ns,
-                ask=text_request(options.endpoint, prompt, row.output_tokens or options.output_tokens),
-                seed=zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1,
-            )
+            request = text_request(options.endpoint, prompt, row.output_tokens or options.output_tokens)
+            yield PlannedRequest(index, offset_ns, request, seed)
 
     def share(self, worker: int, workers: int) -> SyntheticRequests:
         """Return the share of one worker; of a whole only."""
@@ -92,22 +106,49 @@ class SyntheticRequests:
 
     def find(self) -> FindRequest:
         """Return a function that finds the request of a number: the same for all, as their answers are read alike."""
+        if self.options.prompts is not None:
+            ask = _recorded(replace(self.options, salt=0), self.options.prompts)
+            return lambda number: PlannedRequest(number, None, ask(number), 0)
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
         alike = text_request(self.options.endpoint, "", self.options.output_tokens)
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
+def _recorded(options: LoadOptions, prompts: PromptFile) -> Callable[[int], ModelRequest]:
+    """Return a function that gives the recorded request of a number: in each round all rows, in an order of its own.
+
+    Unless the salt is 0, each round marks its prompts otherwise, so that no server has them in its cache.
+    """
+    workload = Workload.model_validate({"prompts": prompts.path, "endpoint": options.endpoint})
+    builder, rows = RequestBuilder.of(workload, NO_MATERIAL), prompts.rows
+
+    @lru_cache(maxsize=4)
+    def round_of(number: int) -> tuple[IntArray, Salter | None]:
+        generator = np.random.default_rng([options.seed, options.salt, number])
+        order = generator.permutation(len(rows))
+        salt = int(generator.integers(1, LARGEST_SALT + 1))
+        return order, Salter(salt, VOCABULARIES["words"]) if options.salt else None
+
+    def ask(index: int) -> ModelRequest:
+        order, salter = round_of(index // len(rows))
+        row = rows[order[index % len(rows)]]
+        request = builder.recorded(row, row.messages, options.output_tokens)
+        return request if salter is None else salter.ask(request)
+
+    return ask
+
+
 def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None, int]:
     """Return the ramp of a load and the instant in ns at which its measured schedule begins.
 
-    `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace has no ramp, nor
-    has an open loop whose service time is not known.
+    `service_s` is the mean time in seconds that a request takes; None when it is not known. A trace and a changing
+    rate have no ramp, nor has an open loop whose service time is not known.
     """
     if options.concurrency is not None:
         first = _AFTER_ALL if options.requests is None else options.requests
         return Ramp(SyntheticRequests(options, first=first), first), 0
-    if options.rate_rps is None or options.replay is not None or service_s is None:
+    if options.rate_rps is None or options.ramp_to_rps is not None or service_s is None:
         return None, 0
     planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
     at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
@@ -117,6 +158,8 @@ def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None,
 def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
     """Return the intended sends of an open loop: so many, or as many as fall within the duration."""
     arrival, seeds = options.arrival, [options.seed, 0]
+    if options.profile is not None:
+        return profile_offsets_ns(arrival, options.profile, np.random.default_rng(seeds))
     if options.duration_s is not None:
         return arrival_offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
     generator = np.random.default_rng(seeds)
@@ -126,8 +169,6 @@ def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
 _ALPHA = 0.05  # one-sided
-_MOST_BLOCKS = 10
-_LEAST_OF_BLOCK = 5  # requests
 NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
 SATURATION_REMEDY = (
     "lower the load, or give the load generator a machine, cores or workers of its own (`benchgate doctor`)"
@@ -140,12 +181,18 @@ def describe(
     """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure."""
     columns, ramp = result.requests, result.only.ramp
     sent = (columns, ramp)  # failures count wherever they happen
-    details = Counter(detail for rows in sent for detail in rows.error_detail if detail is not None)
+    details = Counter(
+        (error, detail)
+        for rows in sent
+        for error, detail in zip(rows.error, rows.error_detail, strict=True)
+        if error is not None and detail is not None
+    )
     ok = request_metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
     document: dict[str, object] = {
         "url": options.url,
+        "request_url": options.request_url,
         "model": options.model,
         "engine": engine,
         "endpoint": options.endpoint,
@@ -159,9 +206,12 @@ def describe(
                 else None,
                 "trace": None if options.replay is None else options.replay.path,
                 "speed": None if options.replay is None else options.replay.speed,
+                "ramp_to_rps": options.ramp_to_rps,
+                "think_s": options.think_s if options.concurrency is not None else None,
                 "requests": options.requests,
                 "duration_s": options.duration_s,
-                "input_tokens": options.input_tokens,
+                "prompts": None if options.prompts is None else options.prompts.path,
+                "input_tokens": options.input_tokens if options.prompts is None else None,
                 "output_tokens": options.output_tokens,
                 "seed": options.seed,
                 "salt": options.salt,
@@ -177,7 +227,9 @@ def describe(
             "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
         },
         # The commonest reasons in words, so that nobody has to run it again to learn why.
-        "failures": [{"count": count, "detail": detail} for detail, count in details.most_common(5)],
+        "failures": [
+            {"count": count, "class": error, "detail": detail} for (error, detail), count in details.most_common(5)
+        ],
         "output_tokens": output_tokens,
         "reasoning_ratio": request_metrics.reasoning_ratio(columns),
         "cached_ratio": request_metrics.cached_ratio(columns),
@@ -191,6 +243,7 @@ def describe(
             else None,
             "requests_per_s": request_metrics.requests_per_s(columns, result.window_s),
         },
+        "slo": None if options.slo is None else asdict(options.slo),
         "goodput_ratio": request_metrics.goodput_ratio(columns, options.slo or Slo()),
     }
     for measure in (
@@ -219,7 +272,20 @@ def describe(
         "closed_early": result.client.closed_early,
         "saturated": bool(reasons),
         "reasons": list(reasons),
+        "remedy": SATURATION_REMEDY if reasons else None,
     }
+    document["stage"] = options.stage
+    document["metrics"] = [
+        {
+            "name": row.name,
+            "statistic": row.statistic,
+            "value": row.value,
+            "lower": row.lower,
+            "upper": row.upper,
+            "n": row.n,
+        }
+        for row in load_metrics(result, options.slo, options.stage)
+    ]
     if options.slo is not None:
         document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
     return document
@@ -247,11 +313,8 @@ def _verdict(
         from benchgate.stats.clusters import sample_size_to_decide
 
         good = request_metrics.meets_slo(result.requests, slo)
-        # Stretches of consecutive requests, in the order they were due, stand in for blocks. Requests near each other
-        # in time share the server's bad moments and are no independent trials. One stretch where they are too few.
-        in_order = good[np.argsort(result.requests.intended_ns, kind="stable")]
-        blocks = np.array_split(in_order, max(1, min(_MOST_BLOCKS, len(good) // _LEAST_OF_BLOCK)))
-        counts = [int(block.sum()) for block in blocks], [len(block) for block in blocks]
+        misses = counts_of(~good, stretches(result.requests))
+        counts = misses.kept, misses.totals
         limits, method = _limits(*counts)
         lower, upper = limits.lower, limits.upper
         if lower >= _TARGET_RATIO:
@@ -298,7 +361,7 @@ def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
     """Return the reason why the server's token counts cannot be trusted. Rows of a trace have lengths of their own."""
     if options.endpoint not in GENERATING_ENDPOINTS:
         return None
-    return miscounted(columns, options.output_tokens if options.replay is None else None)
+    return miscounted(columns, options.output_tokens if options.replay is None and options.prompts is None else None)
 
 
 def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distributions.Limits, str]:
@@ -315,22 +378,28 @@ def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distribution
 _WARMUP_SEED = 2**40  # keeps the prompts of the warm-up apart from those of the load
 
 
+PhaseWatch = Callable[[str, LiveFigures], None]
+"""Takes the name of what is sent at the moment, and its figures so far."""
+
+
 def run_load_test(
-    options: LoadOptions, note: Callable[[str], None] = lambda line: None, watch: Watch | None = None
+    options: LoadOptions, note: Callable[[str], None] = lambda line: None, watch: PhaseWatch | None = None
 ) -> dict[str, object]:
     """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
     A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
     been answered by then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the
-    figures so far about twice a second.
+    figures so far about twice a second. Raises what `with_model` does.
     """
+    options = with_model(options)
     target, engine = target_of(options)
     warmup: int | None = None
-    partial = False
-    with fleet_of(options, watch) as fleet:
+    partial, phase = False, "warm-up"
+    watched = None if watch is None else lambda figures: watch(phase, figures)
+    with exclusive_server(target), fleet_of(options, watched) as fleet:
         try:
             warmed = warm_up_server(fleet, options, target)
-            warmup = warmed.requests
+            warmup, phase = warmed.requests, "load"
             if warmed.note is not None:
                 note(f"warm-up: {warmed.note}")
             result = send_load(fleet, options, target, warmed.service_s.get(""))
@@ -358,24 +427,53 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
         raise LoadInterrupted(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
 
 
+def with_model(options: LoadOptions) -> LoadOptions:
+    """Return the options with a model: where they name none, the only one that the server lists.
+
+    Raises UsageError for a server that lists several or none, TargetError for one that does not answer.
+    """
+    if options.model:
+        return options
+    from benchgate.targets.discovery import list_models, only_model  # imports an HTTP client
+
+    target = _target(options, "openai")
+    where, remedy = f"the server at {show_address(options.url)}", "name the model with --model"
+    listing = list_models(target)
+    if listing.fault is not None:
+        raise TargetError(f"{where} did not list its models: {listing.fault.reason}; {remedy}")
+    return replace(options, model=only_model(target, listing.models, where, remedy))
+
+
 def target_of(options: LoadOptions) -> tuple[Target, str]:
     """Return the server and the name of its engine, which is detected where the options leave it open."""
-    target = Target(
+    if options.engine != "auto":
+        return _target(options, options.engine), options.engine
+    from benchgate.targets.probe import detect_engine  # imports an HTTP client
+
+    target = _target(options, "openai")
+    engine = detect_engine(target)
+    return replace(target, dialect=DIALECTS[engine]), engine
+
+
+def _target(options: LoadOptions, engine: str) -> Target:
+    return Target(
         Arm.CANDIDATE,
         options.url,
         options.model,
-        DIALECTS["openai" if options.engine == "auto" else options.engine],
+        DIALECTS[engine],
         options.api_key,
         open_headers=options.open_headers,
         secret_headers=options.secret_headers,
         route=options.route,
     )
-    engine = options.engine
-    if engine == "auto":
-        from benchgate.targets.probe import detect_engine  # imports an HTTP client
 
-        engine = detect_engine(target)
-    return replace(target, dialect=DIALECTS[engine]), engine
+
+@contextmanager
+def exclusive_server(target: Target) -> Iterator[None]:
+    """Keep others from measuring the server during the block. Raises UsageError if someone does."""
+    with locked_servers([target]) as name_holder:
+        name_holder("benchgate load")
+        yield
 
 
 class LoadInterrupted(KeyboardInterrupt):
@@ -413,7 +511,7 @@ def send_load(
     stage = Shard.of(
         target,
         SyntheticRequests(options),
-        Level(options.concurrency, options.peak_rps, until_s),
+        Level(options.concurrency, options.peak_rps, until_s, think_s=options.think_s),
         Limits(),
         audit=options.audit,
         ramp=ramp,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, Self, cast
 
 from benchgate import units
@@ -14,10 +14,13 @@ from benchgate.load.standalone.run import (
     NO_SERVER,
     SATURATION_REMEDY,
     LoadInterrupted,
+    PhaseWatch,
+    exclusive_server,
     fleet_of,
     send_load,
     target_of,
     warm_up_server,
+    with_model,
 )
 from benchgate.load.warmup import mean_service_s
 from benchgate.model.request_metrics import Slo
@@ -27,7 +30,7 @@ from benchgate.suite.load import LEAST_REQUESTS
 from benchgate.suite.schema import ClientBounds
 from benchgate.suite.stages import MOST_REQUESTS
 
-_NOT_BESIDE_SEARCH = ("concurrency", "rate", "trace", "speed", "requests", "duration")
+_NOT_BESIDE_SEARCH = ("concurrency", "rate", "ramp_to", "trace", "speed", "requests", "duration")
 _MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant
 _SEEDS_APART = 1009  # looks draw their own prompts and instants
 
@@ -61,7 +64,9 @@ class SearchOptions:
             raise UsageError(f'--search: {over!r} cannot be searched; write "rate" or "concurrency"')
         for name in _NOT_BESIDE_SEARCH:
             if load.get(name) is not None:
-                raise UsageError(f"--{name} means nothing beside --search, which chooses the levels; leave it out")
+                raise UsageError(
+                    f"--{name.replace('_', '-')} means nothing beside --search, which chooses the levels; leave it out"
+                )
         if over == "concurrency" and load.get("arrival") is not None:
             raise UsageError("--arrival means nothing in a closed loop; leave it out, or search over the rate")
         if lowest is None or highest is None:
@@ -96,18 +101,23 @@ class SearchOptions:
         return replace(load, concurrency=int(look.level))
 
 
-def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line: None) -> dict[str, object]:
+def run_search(
+    options: SearchOptions, note: Callable[[str], None] = lambda line: None, watch: PhaseWatch | None = None
+) -> dict[str, object]:
     """Search, and describe what was found; plain JSON values, None for what cannot be said.
 
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
-    then, with `partial` true. `note` gets a line before each look, and one when a level is left.
+    then, with `partial` true. `note` gets a line before each look, and one when a level is left, `watch` the
+    figures of the look so far. Raises what `with_model` does.
     """
+    options = replace(options, base=with_model(options.base))
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
-    down, partial, warmup, service_s = None, False, None, None
-    with fleet_of(options.base) as fleet:
+    down, partial, warmup, service_s, phase = None, False, None, None, "warm-up"
+    watched = None if watch is None else lambda figures: watch(phase, figures)
+    with exclusive_server(target), fleet_of(options.base, watched) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
@@ -115,7 +125,8 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
                 if warmed.note is not None:
                     note(f"warm-up: {warmed.note}")
             while down is None and (look := search.next) is not None:
-                note(f"{_shown(options, look.level)}, look {look.number + 1}: {look.requests:,} requests")
+                phase = f"{_shown(options, look.level)}, look {look.number + 1}"
+                note(f"{phase}: {look.requests:,} requests")
                 left_out = len(search.left_out)
                 result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
                 service_s = mean_service_s(result.requests) or service_s
@@ -131,7 +142,8 @@ def run_search(options: SearchOptions, note: Callable[[str], None] = lambda line
                         if probe.level == look.level:
                             finding = probe.finding
                             good = f"{finding.good:,} of {finding.scheduled:,} requests good"
-                            found = f"{finding.standing.value}, {good}"
+                            more = "" if finding.needs is None else f", {finding.needs:,} more needed"
+                            found = f"{finding.standing.words} ({good}{more})"
                     note(f"{_shown(options, look.level)}: {found}")
         except LoadInterrupted:
             partial = True
@@ -181,6 +193,7 @@ def _document(
     needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
     document: dict[str, object] = {
         "url": options.base.url,
+        "request_url": options.base.request_url,
         "model": options.base.model,
         "engine": engine,
         "endpoint": options.base.endpoint,
@@ -193,8 +206,9 @@ def _document(
             "probe_requests": settings.probe_requests,
             "budget_requests": settings.budget_requests,
             "alpha": settings.alpha,
-            "slo": {"ttft_s": options.slo.ttft_s, "tpot_s": options.slo.tpot_s, "e2e_s": options.slo.e2e_s},
-            "input_tokens": options.base.input_tokens,
+            "slo": asdict(options.slo),
+            "prompts": None if options.base.prompts is None else options.base.prompts.path,
+            "input_tokens": options.base.input_tokens if options.base.prompts is None else None,
             "output_tokens": options.base.output_tokens,
             "arrival": options.base.arrival.process if settings.over == "rate" else None,
             "seed": options.base.seed,

@@ -93,7 +93,7 @@ def _row(role: Arm, probe: Probe, fitted: float | None, over: str) -> tuple[str,
     return (
         role.value,
         f"{probe.level:g}/s" if over == "rate" else f"{probe.level:g}",
-        finding.standing.value + (", backlog grows" if finding.unstable else ""),
+        finding.standing.words + (", backlog grows" if finding.unstable else ""),
         display.NOT_APPLICABLE if finding.share is None else units.show_percent(finding.share),
         interval,
         display.NOT_APPLICABLE if fitted is None else units.show_percent(fitted),

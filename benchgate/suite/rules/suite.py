@@ -15,6 +15,7 @@ from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
 from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import Stage
 from benchgate.suite.yaml import Fault, Path, show_path
 
 _OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
@@ -299,6 +300,70 @@ def each_candidate(suite: Suite) -> tuple[Suite, ...]:
 
 
 _SECTIONS_OF_PARTS = {"load": ("load", "slo", "error_budget"), "quality": ("quality",), "shadow": ("shadow",)}
+
+
+_QUICK_BLOCKS = 4  # the fewest whose interval can be narrower than a common margin
+_QUICK_ITEMS = 50  # of each eval task, of the shadow prompts and of the positions of fixed texts
+_QUICK_LOAD_S = 90.0  # of all open loops, both arms and all blocks together
+_QUICK_ROUNDS = 4  # requests of a closed loop in a block, as a multiple of its concurrency
+_LEAST_QUICK_REQUESTS = 8
+
+
+def quick_look(suite: Suite) -> Suite:
+    """Return the suite with fewer blocks, shorter stages and fewer items, and the same checks, for about three minutes.
+
+    Its evidence is weaker than the suite demands, whatever its power happens to be: a margin that a short run meets by
+    chance was not shown at the length that was agreed on. So such a run never promotes, and the gate gives it
+    INCONCLUSIVE in place of PASS and WARN. A BLOCK stands: a demonstrated regression needs no more evidence. Repeated
+    starts and the search for capacity are left out with their checks, because neither can be shortened.
+    """
+    load, quality, shadow, divergence = suite.load, suite.quality, suite.shadow, suite.divergence
+    kept = tuple(check for check in suite.gate.checks if check.metric not in ("capacity", "cold_start"))
+    if load is not None and not load.sweep:
+        load = None
+    budget = suite.error_budget if load is not None else None
+    if load is not None:
+        blocks = min(load.blocks, _QUICK_BLOCKS)
+        longest_s = _QUICK_LOAD_S / blocks / 2 / len(load.sweep)
+        sweep = tuple(_shortened(stage, longest_s) for stage in load.sweep)
+        load = load.model_copy(update={"blocks": blocks, "looks": (), "limit": None, "capacity": None, "sweep": sweep})
+    if quality is not None:
+        own = [task.limit and {"limit": _fewer(task.limit)} for task in quality.tasks]
+        tasks = tuple(task.model_copy(update=one or {}) for task, one in zip(quality.tasks, own, strict=True))
+        quality = quality.model_copy(update={"limit": _fewer(quality.limit), "tasks": tasks})
+    if shadow is not None:
+        shadow = shadow.model_copy(update={"limit": _fewer(shadow.limit)})
+    if divergence is not None:
+        divergence = divergence.model_copy(update={"positions": _fewer(divergence.positions)})
+    if not kept or not any((load, quality, shadow, divergence)):
+        raise UsageError(f"{suite.suite} measures nothing that could be shortened; leave --quick out")
+    sections = {
+        "start": None,
+        "error_budget": budget,
+        "load": load,
+        "quality": quality,
+        "shadow": shadow,
+        "divergence": divergence,
+    }
+    return suite.model_copy(update={**sections, "gate": suite.gate.model_copy(update={"checks": kept})})
+
+
+def _fewer(limit: int | None) -> int:
+    return _QUICK_ITEMS if limit is None else min(limit, _QUICK_ITEMS)
+
+
+def _shortened(stage: Stage, longest_s: float) -> Stage:
+    """Return the stage with fewer requests; profiles, mixed classes and stages with actions stay as they are."""
+    if stage.classes or stage.actions or not (stage.is_level_rate or stage.concurrency is not None):
+        return stage
+    requests = stage.requests
+    if stage.concurrency is not None:
+        requests = min(requests, max(_QUICK_ROUNDS * stage.concurrency, _LEAST_QUICK_REQUESTS))
+    elif stage.rate_rps is not None:
+        requests = min(requests, max(round(stage.rate_rps * longest_s), _LEAST_QUICK_REQUESTS))
+    if stage.duration_s is None or stage.rate_rps is None:
+        return stage.model_copy(update={"requests": requests})
+    return stage.model_copy(update={"requests": requests, "duration_s": requests / stage.rate_rps})
 
 
 def only_part(suite: Suite, part: Literal["load", "quality", "shadow"]) -> Suite:

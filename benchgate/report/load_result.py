@@ -1,0 +1,229 @@
+"""The result of `benchgate load` as text for a terminal: a load test, or a search for a server's capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchgate.escape import one_line
+from benchgate.model.verdict import Outcome
+from benchgate.report.display import MARKS, NOT_APPLICABLE
+from benchgate.report.screen import STYLES, Cell, Screen, Style, table_lines
+from benchgate.units import as_written, show_duration, show_number, show_percent
+
+_LABEL_WIDTH = 12
+_LATENCIES = {"ttft_s": "TTFT", "ttfot_s": "TTFT of the answer", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
+_QUANTILES = ("p50", "p90", "p95", "p99", "max")
+_BESIDE = {"warmup": "of warm-up", "ramp": "of the ramp"}
+_PACE = {"requests_per_s": "requests/s", "output_tokens_per_s": "output tokens/s"}
+_SLO = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+_STANDINGS = {
+    "pass": ("met", Style.GREEN),
+    "breach": ("missed", Style.RED),
+    "open": ("open", None),
+    "unresolved": ("unresolved", Style.MAGENTA),
+}
+
+Document = Mapping[str, Any]
+
+
+def render_load(document: Document, screen: Screen) -> str:
+    """Render the result of a load test, its latencies in milliseconds."""
+    return "\n".join([*_load_lines(document, screen), ""])
+
+
+def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
+    requests = document["requests"]
+    yield from _server(document, screen)
+    yield from _labelled(screen, "load", _load(document["load"]))
+    if document["partial"]:
+        yield from _labelled(screen, "interrupted", "the figures are of what was measured by then", Style.YELLOW)
+    ok, sent = requests["ok"], requests["scheduled"]
+    beside = [f"{requests[name]:,} {title}" for name, title in _BESIDE.items() if requests[name]]
+    also = f", besides {' and '.join(beside)}" if beside else ""
+    yield from _labelled(screen, "requests", f"{ok:,} of {sent:,} succeeded{also}", Style.RED if ok < sent else None)
+    failed = requests["failed_by_class"]
+    for name, count in sorted(failed.items(), key=lambda one: -one[1]):
+        detail = next((one["detail"] for one in document["failures"] if one["class"] == name), "")
+        yield from screen.wrapped(f"{name} {count:,}: {one_line(detail)}", " " * (_LABEL_WIDTH + 2))
+    pace = [(document["throughput"][key], unit) for key, unit in _PACE.items()]
+    rates = ", ".join(f"{show_number(rate)} {unit}" for rate, unit in pace if rate is not None)
+    yield from _labelled(screen, "throughput", f"{rates or 'none'}, over {show_duration(document['window_s'])}")
+    yield ""
+    yield from _latencies(document, screen)
+    yield ""
+    slo, verdict = document["slo"], document.get("verdict")
+    if slo is not None and sent:
+        yield from _labelled(screen, "goodput", f"{show_percent(document['goodput_ratio'])} within {_slo(slo)}")
+    yield from _labelled(screen, "client", _client(document), Style.YELLOW if document["client"]["saturated"] else None)
+    for reason in document["client"]["reasons"]:
+        yield from screen.wrapped(reason, " " * _LABEL_WIDTH, Style.YELLOW)
+    if verdict is None and not document["partial"]:
+        reason = "" if ok else "no request succeeded"
+        if document["client"]["saturated"]:
+            reason = f"the client was the bottleneck; {document['client']['remedy']}"
+        verdict = {"outcome": Outcome.INVALID, "reason": reason} if reason else None
+    if verdict is not None:
+        yield from _verdict(verdict, screen)
+
+
+def _server(document: Document, screen: Screen) -> Iterator[str]:
+    yield screen.paint(document["request_url"], Style.BOLD)
+    yield from _labelled(screen, "model", f"{document['model']} ({document['engine']} dialect)")
+
+
+def _labelled(screen: Screen, label: str, text: str, *styles: Style | None) -> Iterator[str]:
+    yield from screen.wrapped(text, " " * _LABEL_WIDTH, *styles, first=label.ljust(_LABEL_WIDTH))
+
+
+def _load(load: Document) -> str:
+    if load["concurrency"] is not None:
+        think = f", {as_written(show_duration(load['think_s']))} of think time" if load["think_s"] else ""
+        level = f"{load['concurrency']:,} in flight (closed loop{think})"
+    elif load["rate_rps"] is not None:
+        cv = "" if load["arrival_cv"] is None else f":{load['arrival_cv']:g}"
+        ramp_to = load["ramp_to_rps"]
+        to = "" if ramp_to is None else f" to {as_written(show_number(ramp_to))}"
+        level = f"{as_written(show_number(load['rate_rps']))}{to} requests/s ({load['arrival']}{cv} arrivals)"
+    else:
+        level = f"trace {load['trace']} at speed {load['speed']:g}"
+    span = [] if load["requests"] is None else [f"{load['requests']:,} requests"]
+    span += [] if load["duration_s"] is None else [as_written(show_duration(load["duration_s"]))]
+    return f"{level}, {', '.join(span)}; {_content(load)}"
+
+
+def _content(load: Document) -> str:
+    if load["prompts"] is not None:
+        return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
+    return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
+
+
+def _latencies(document: Document, screen: Screen) -> Iterator[str]:
+    rows: list[list[str | Cell]] = []
+    failed = False
+    for key, title in _LATENCIES.items():
+        summary = document[key]
+        if summary["n"] == 0 or (key == "ttfot_s" and not document["reasoning_ratio"]):
+            continue
+        cells = [summary[quantile] for quantile in _QUANTILES]
+        decimals = _decimals(next((value for value in cells if value is not None), 0.0))
+        failed |= None in cells
+        rows.append([title, *("∞" if value is None else f"{value * 1000:,.{decimals}f}" for value in cells)])
+    if not rows:
+        yield "no latency was measured"
+        return
+    yield from table_lines(screen, ("latency, ms", *_QUANTILES), rows, right=range(1, len(_QUANTILES) + 1))
+    if failed:
+        yield from screen.wrapped("∞: this quantile falls on failed requests, which count as infinitely slow", "",
+                                  Style.DIM)  # fmt: skip
+
+
+def _decimals(seconds: float) -> int:
+    return 2 if seconds < 0.01 else 1 if seconds < 1 else 0
+
+
+def _slo(slo: Document) -> str:
+    return ", ".join(
+        f"{title} {as_written(show_duration(slo[key]))}" for key, title in _SLO.items() if slo[key] is not None
+    )
+
+
+def _client(document: Document) -> str:
+    client = document["client"]
+    figures = [("saturated" if client["saturated"] else "kept up")]
+    if client["cpu_us_per_token"] is not None:
+        figures.append(f"{show_number(client['cpu_us_per_token'])} µs CPU/token")
+    delays = {"send lag": document["send_lag_s"]["p99"], "read delay": client["read_delay_s"]["p99"]}
+    shown = ", ".join(f"{title} {show_duration(value)}" for title, value in delays.items() if value is not None)
+    return ", ".join([*figures, *([f"p99 {shown}"] if shown else [])])
+
+
+def _verdict(verdict: Document, screen: Screen) -> Iterator[str]:
+    outcome = Outcome(verdict["outcome"])
+    yield ""
+    yield screen.paint(f"{MARKS[outcome]} {outcome}", Style.BOLD, STYLES[outcome])
+    yield from screen.wrapped(one_line(verdict["reason"], 1000), "  ")
+    if verdict.get("goodput_lower") is not None:
+        bounds = f"{show_percent(verdict['goodput_lower'])} to {show_percent(verdict['goodput_upper'])}"
+        yield from screen.wrapped(f"goodput is {bounds} (one-sided 95% bounds)", "  ", Style.DIM)
+
+
+def render_search(document: Document, screen: Screen) -> str:
+    """Render the result of a capacity search: the answer, then a table of the levels."""
+    return "\n".join([*_search_lines(document, screen), ""])
+
+
+def _search_lines(document: Document, screen: Screen) -> Iterator[str]:
+    search = document["search"]
+    for at, line in enumerate(search_findings(document)):
+        yield from screen.wrapped(line[0].upper() + line[1:], "", Style.BOLD if at == 0 else None)
+    yield ""
+    yield from _server(document, screen)
+    arrival = "" if search["arrival"] is None else f", {search['arrival']} arrivals"
+    span = f"{search['from']:g} to {show_level(search['to'], search['over'])}"
+    yield from _labelled(screen, "searched", f"{span}{arrival}; {_content(search)}")
+    target = as_written(show_percent(search["target_ratio"]))
+    yield from _labelled(screen, "target", f"{target} of requests within {_slo(search['slo'])}")
+    warmup = "" if not document["requests_warmup"] else f" and {document['requests_warmup']:,} of warm-up"
+    yield from _labelled(screen, "requests", f"{document['requests_sent']:,}{warmup}")
+    if document["probes"]:
+        yield ""
+        rows: list[list[str | Cell]] = []
+        for probe in sorted(document["probes"], key=lambda one: float(one["level"])):
+            share, lower, upper = probe["goodput_ratio"], probe["goodput_lower"], probe["goodput_upper"]
+            rows.append(
+                [
+                    show_level(probe["level"], search["over"]),
+                    _STANDINGS[probe["standing"]],
+                    NOT_APPLICABLE if share is None else show_percent(share),
+                    NOT_APPLICABLE if lower is None else f"{show_percent(lower)} to {show_percent(upper)}",
+                    f"{probe['good']:,} of {probe['scheduled']:,}",
+                    "queue grows" if probe["backlog_grows"] else "unsteady" if probe["unsteady"] else "",
+                ]
+            )
+        headings = ("level", "target", "goodput", "interval", "good requests", "")
+        yield from table_lines(screen, headings, rows, right=(0, 2, 3, 4))
+    for reason in document["looks_left_out"]:
+        yield from screen.wrapped(f"left out: {one_line(reason)}", "", Style.YELLOW)
+    if "verdict" in document:
+        yield from _verdict(document["verdict"], screen)
+
+
+def search_findings(document: Document) -> Iterator[str]:
+    """Yield the bracket of the capacity, or why there is none, with a remedy."""
+    if document["partial"]:
+        yield "the search was interrupted; the result holds what was measured by then"
+        return
+    if document["fault"] is not None:
+        yield str(document["fault"])
+        return
+    capacity, over, why = document["capacity"], document["search"]["over"], _ENDED.get(document["stop"], "")
+    lower, upper = (None if capacity[end] is None else show_level(capacity[end], over) for end in ("lower", "upper"))
+    if lower is not None and upper is not None:
+        yield f"the capacity is between {lower} and {upper}{why}"
+    elif lower is not None:
+        yield f"the capacity is {lower} or more{why}"
+    elif upper is not None:
+        yield f"the capacity is below {upper}{why}"
+    else:
+        yield f"no level was shown to meet or to miss the target{why}"
+    if document["requests_needed"] is not None:
+        yield f"about {document['requests_needed']:,} requests at one level would show more (--probe)"
+    unclear = [probe for probe in document["probes"] if probe["standing"] in ("open", "unresolved")]
+    short = ", ".join(show_level(probe["level"], over) for probe in unclear if probe["window_short"])
+    if short:
+        yield f"measured for less than 10 s, or 10 % of its looks: {short}; give it more requests (--probe)"
+
+
+_ENDED = {
+    "never_breached": ": the highest level met the target; search further (--to)",
+    "unmet_at_minimum": ": the lowest level missed the target; start lower (--from)",
+    "unresolved": "; the remaining levels stayed unresolved",
+    "probes_exhausted": "; the search tried its maximum number of levels",
+    "budget_exhausted": "; the --budget is spent",
+}
+
+
+def show_level(level: float, over: str) -> str:
+    """Show a level of a search: `8/s`, or `8 in flight`."""
+    return f"{level:g}/s" if over == "rate" else f"{level:g} in flight"

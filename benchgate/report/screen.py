@@ -1,0 +1,105 @@
+"""Text for a terminal: its width, its colours, and tables that fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from textwrap import wrap
+
+from benchgate.escape import terminal_line
+from benchgate.model.verdict import Outcome
+
+_GAP = "  "
+_ELLIPSIS = "…"
+
+
+class Style(StrEnum):
+    """Style of a text, as the parameters of an SGR sequence (ECMA-48, 8.3.117)."""
+
+    BOLD = "1"
+    DIM = "2"
+    RED = "31"
+    GREEN = "32"
+    YELLOW = "33"
+    MAGENTA = "35"
+
+
+STYLES = {
+    Outcome.PASS: Style.GREEN,
+    Outcome.WARN: Style.YELLOW,
+    Outcome.BLOCK: Style.RED,
+    Outcome.INCONCLUSIVE: Style.MAGENTA,
+    Outcome.INVALID: Style.MAGENTA,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What text is written to. `columns` is None where lines may have any length, as in a file or a log."""
+
+    columns: int | None = None
+    colour: bool = False
+
+    def paint(self, text: str, *styles: Style | None) -> str:
+        """Return the text escaped and, if the screen has colours, styled."""
+        codes = ";".join(style for style in styles if style is not None)
+        escaped = terminal_line(text)
+        return f"\x1b[{codes}m{escaped}\x1b[0m" if codes and self.colour and escaped else escaped
+
+    def wrapped(self, text: str, indent: str = "", *styles: Style | None, first: str | None = None) -> Iterator[str]:
+        """Yield a text as escaped lines that fit, each after `indent`; `first` replaces the indent of the first."""
+        begin = indent if first is None else first
+        lines = [begin + text]
+        if self.columns is not None:
+            lines = wrap(
+                " ".join(text.split()),
+                self.columns,
+                initial_indent=begin,
+                subsequent_indent=indent,
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        yield from (self.paint(line, *styles) for line in lines)
+
+
+PLAIN = Screen()
+Cell = tuple[str, Style | None]
+
+
+def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Return the columns that a table of these texts takes."""
+    widths = [max(len(terminal_line(row[at])) for row in (headings, *rows)) for at in range(len(headings))]
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def table_lines(
+    screen: Screen,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str | Cell]],
+    *,
+    right: Sequence[int] = (),
+    shrink: Sequence[int] = (),
+    indent: str = "",
+) -> Iterator[str]:
+    """Yield the lines of a table, escaped.
+
+    Columns in `right` are aligned right. Where the table is too wide for the screen, the widest of the columns in
+    `shrink` are cut in their middle.
+    """
+    cells = [[(terminal_line(one), None) if isinstance(one, str) else (terminal_line(one[0]), one[1]) for one in row]
+             for row in ([(heading, Style.DIM) for heading in headings], *rows)]  # fmt: skip
+    widths = [max(len(row[at][0]) for row in cells) for at in range(len(headings))]
+    while screen.columns is not None and len(indent) + sum(widths) + len(_GAP) * (len(widths) - 1) > screen.columns:
+        widest = max(shrink, key=lambda at: widths[at], default=None)
+        if widest is None or widths[widest] <= max(4, len(headings[widest])):
+            break
+        widths[widest] -= 1
+    for row in cells:
+        parts = []
+        for at, ((text, style), width) in enumerate(zip(row, widths, strict=True)):
+            kept = width // 2
+            cut = text if len(text) <= width else text[: width - kept - 1] + _ELLIPSIS + text[len(text) - kept :]
+            blank = " " * (width - len(cut))
+            parts.append(blank + screen.paint(cut, style) if at in right else screen.paint(cut, style) + blank)
+        yield (indent + _GAP.join(parts)).rstrip()

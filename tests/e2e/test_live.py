@@ -1,0 +1,65 @@
+"""A run on a terminal: its live block, and what stays of it after Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import command_line
+
+pytestmark = pytest.mark.beside  # no time decides
+
+SUITE = """
+suite: live
+deployments:
+  f16: {sim: {ttft: 20ms, itl: 2ms}, price: $4/h}
+  q8: {sim: {ttft: 20ms, itl: 2ms}, price: $2/h}
+baseline: f16
+candidate: q8
+load:
+  blocks: 200
+  warmup: 0
+  workload: {input: 8 tokens, output: 20 tokens}
+  sweep: [{stage: c2, concurrency: 2, requests: 60}]
+gate: {allow_underpowered: true, checks: [{metric: error_rate, max: 5%}]}
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_run_on_a_terminal_is_a_block_and_the_hint_after_an_interrupt_is_whole(tmp_path: Path, columns: int) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    words = command_line("run", "suite.yaml")
+    read = b""
+    with subprocess.Popen(words, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        interrupted = False
+        with contextlib.suppress(OSError):  # the terminal's other end was closed
+            while some := os.read(ours, 65_536):
+                read += some
+                if not interrupted and re.search(rb"baseline +[0-9.]+ ms.*candidate +[0-9.]+ ms", read, re.DOTALL):
+                    interrupted = True
+                    process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert process.returncode == 130
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", read.decode()).replace("\r", "\n")
+    shown = [line for line in text.split("\n") if line]
+    place = re.compile(r"━*─* load \d+/400, block \d+ of 200, stage c2 on (baseline|candidate)")
+    assert any(place.fullmatch(line) for line in shown)
+    assert any(re.match(r"\d+:\d\d elapsed", line) for line in shown)
+    assert max(map(len, shown[:-1])) <= columns
+    hint, command = shown[-2:]
+    assert hint == "benchgate: the run was interrupted; resume it with:"
+    assert re.fullmatch(r"  benchgate run suite\.yaml --resume --run [0-9a-f-]{36}", command)

@@ -1,0 +1,111 @@
+"""Recorded prompts, think time and changing rates of `benchgate load`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchgate.errors import SuiteError, UsageError
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_ns
+from tests.fakes.scripted_server import ScriptedServer
+from tests.shells.load_helpers import WHOLE
+
+OURS = [{"prompt": "What is a fjord?", "output_tokens": 7}, {"prompt": "Name a river.", "system": "Be short."}]
+SHAREGPT = {"conversations": [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "Hi"}]}
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in (*OURS, SHAREGPT)))
+    return str(path)
+
+
+def parsed(**given: Any) -> LoadOptions:
+    closed = {} if "rate" in given else {"concurrency": 2}
+    return LoadOptions.parse(**{"url": "http://h:1", "model": "m", "engine": "openai", **closed, **given})
+
+
+def sent_texts(options: LoadOptions) -> list[str]:
+    return [request.ask.content["messages"][-1]["content"] for request in SyntheticRequests(options)]  # type: ignore[index]
+
+
+def test_each_row_of_a_file_is_sent_once_before_one_is_sent_again(prompts: str) -> None:
+    plain = parsed(prompts=prompts, requests=9, salt=0)
+    texts = sent_texts(plain)
+    known = {"What is a fjord?", "Name a river.", "Hello there"}
+    assert [set(texts[at : at + 3]) for at in (0, 3, 6)] == [known] * 3
+    asks = {request.ask.content["messages"][-1]["content"]: request.ask for request in SyntheticRequests(plain)}  # type: ignore[index]
+    assert asks["What is a fjord?"].output_tokens == 7
+    assert asks["Hello there"].output_tokens == 128
+    assert [message["role"] for message in asks["Name a river."].content["messages"]] == ["system", "user"]  # type: ignore[attr-defined]
+
+
+def test_salt_marks_a_repeated_prompt_otherwise_each_time(prompts: str) -> None:
+    salted = sent_texts(parsed(prompts=prompts, requests=9, salt=5))
+    assert len(set(salted)) == 9
+    assert Counter(text.splitlines()[-1] for text in salted) == dict.fromkeys(
+        ("What is a fjord?", "Name a river.", "Hello there"), 3
+    )
+    assert salted == sent_texts(parsed(prompts=prompts, requests=9, salt=5))
+    assert not set(salted) & set(sent_texts(parsed(prompts=prompts, requests=9, salt=5, seed=1)))  # as a warm-up's
+
+
+def test_a_load_of_recorded_prompts_names_their_file(prompts: str) -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        document: Any = run_load_test(parsed(url=server.url, prompts=prompts, requests=6, workers="1", warmup="0"))
+        last = {received.prompt.splitlines()[-1] for received in server.requests}
+    assert document["load"]["prompts"] == prompts and document["load"]["input_tokens"] is None
+    assert document["requests"]["ok"] == 6
+    assert last == {"What is a fjord?", "Name a river.", "Hello there"}
+
+
+def test_prompts_that_cannot_be_sent_are_refused(prompts: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(SuiteError, match="expected `prompt`"):
+        parsed(prompts=str(tmp_path / "odd.jsonl"), requests=1)
+    with pytest.raises(UsageError, match=re.escape(f"--prompts: {prompts}:2 is a conversation, and completions take")):
+        parsed(prompts=prompts, requests=1, endpoint="completions")
+    with pytest.raises(UsageError, match="--prompts and --input-tokens both choose"):
+        parsed(prompts=prompts, requests=1, input_tokens=5)
+
+
+def test_a_slot_thinks_before_its_next_request() -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        document: Any = run_load_test(
+            parsed(url=server.url, concurrency=1, requests=4, think_time="200ms", workers="1", warmup="0")
+        )
+    assert document["load"]["think_s"] == 0.2
+    assert document["requests"]["ok"] == 4
+    assert document["window_s"] >= 0.6
+    assert document["ttft_s"]["p50"] < 0.2  # thinking is no latency
+
+
+@pytest.mark.parametrize(("first", "last"), [(2, 18), (18, 2)])
+def test_a_rate_changes_linearly(first: int, last: int) -> None:
+    options = parsed(rate=f"{first}/s", ramp_to=f"{last}/s", duration="10s", arrival="constant")
+    offsets_s = np.array(schedule_ns(options, first)) / 1e9
+    assert len(offsets_s) == 100
+    assert (options.offered_rps, options.peak_rps) == (10, 18)
+    early = int((offsets_s <= 5).sum())
+    assert early == (30 if first < last else 70)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"rate": "4/s", "think_time": "2s", "requests": 4}, "--think-time is the pause of a closed loop"),
+        ({"rate": "4/s", "ramp_to": "8/s", "requests": 4}, "--ramp-to needs the --rate it begins with and the --dur"),
+        ({"ramp_to": "8/s", "duration": "4s"}, "--ramp-to needs the --rate"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parsed(**given)

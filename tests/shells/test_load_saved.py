@@ -1,0 +1,121 @@
+"""Loads kept in the store by `benchgate load --save`: in trends, beside each other, and never promoted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.errors import UsageError
+from benchgate.gate.summary.metric_rows import NumberPair
+from benchgate.model.deployment import Arm
+from benchgate.model.run import MetricRow
+from benchgate.store.repository import Store
+from tests.fakes import quick_command
+from tests.fakes.scripted_server import (
+    DONE,
+    LAST_CHUNK,
+    ScriptedServer,
+    Step,
+    finish,
+    role_event,
+    stream_head,
+    token,
+    usage,
+)
+
+CANARY = "sk-canary-0f-somebody"
+
+
+def paced(gap_s: float) -> list[Step]:
+    tokens: list[Step] = [step for word in "abcd" for step in (gap_s, token(word))]
+    return [stream_head() + role_event(), *tokens, finish("length") + usage(7, 4) + DONE + LAST_CHUNK]
+
+
+def saved(address: str, gap_s: float, *words: str) -> quick_command.Told:
+    with ScriptedServer(lambda received: paced(gap_s)) as server:
+        said = ["load", f"{server.url}/tenant-path/v1", "--model", "m", "--engine", "openai", "--workers", "1"]
+        said += ["--warmup", "0", "--concurrency", "2", "--requests", "60", "--slo", "ttft=1s"]
+        return quick_command.told(*said, "--store", address, *words)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("OPENAI_API_KEY", CANARY)
+        address = str(tmp_path_factory.mktemp("loads") / "benchgate.db")
+        first = saved(address, 0.004, "--label", "before")
+        saved(address, 0.012, "--label", "after")
+    assert "saved as run" in first.stderr and "benchgate compare RUN before" in first.stderr
+    yield address
+
+
+def test_a_saved_load_is_a_run_measured_by_benchgate_load(kept: str) -> None:
+    with Store.open(kept) as store:
+        run = store.run(store.resolve("before"))
+        metrics = {(row.name, row.statistic): row for row in store.metrics(run.id)}
+    assert run.measured_by == "benchgate load" and run.suite_name == "load"
+    tpot = metrics["tpot_s", "p50"]
+    assert (tpot.arm, tpot.stage, tpot.n) == (Arm.CANDIDATE, "c2", 60)
+    assert tpot.lower is not None and tpot.upper is not None
+    assert tpot.lower <= tpot.value <= tpot.upper
+    assert {"requests_per_s", "output_tokens_per_s", "error_ratio", "goodput_ratio"} <= {name for name, _ in metrics}
+
+
+def test_neither_the_key_nor_the_path_of_the_address_is_stored(kept: str) -> None:
+    stored = b"".join(path.read_bytes() for path in Path(kept).parent.iterdir() if path.is_file())
+    assert CANARY.encode() not in stored and b"tenant-path" not in stored
+
+
+def test_two_saved_loads_are_compared_with_intervals_and_decide_nothing(kept: str) -> None:
+    text = quick_command.told("compare", "before", "after", "--store", kept)
+    result = quick_command.told("compare", "before", "after", "--store", kept, "--format", "json")
+    assert text.exit_code == result.exit_code == 11
+    document: Any = json.loads(result.stdout)
+    assert document["promotes"] is False
+    assert "not measure the same workload" not in text.stdout
+    (tpot,) = (one for one in document["numbers"] if (one["name"], one["statistic"]) == ("tpot_s", "p50"))
+    assert 0 < tpot["change_lower_ratio"] < tpot["change_ratio"] < tpot["change_upper_ratio"]
+    assert "tpot_s p50 c2" in text.stdout and "intervals cover the variation inside each run" in text.stdout
+
+
+def test_trend_sees_saved_loads_and_promote_refuses_them(kept: str) -> None:
+    trend = quick_command.told("trend", "tpot_s", "--suite", "load", "--store", kept)
+    assert "before" in trend.stdout and "after" in trend.stdout
+    with pytest.raises(UsageError):
+        quick_command.told("promote", "after", "--store", kept)
+
+
+def test_a_label_that_is_taken_is_refused_before_a_request_is_sent(kept: str) -> None:
+    with pytest.raises(UsageError, match="--label before: a run of the store has this label"):
+        saved(kept, 0.0, "--label", "before")
+    with pytest.raises(UsageError, match="--save keeps a load test"):
+        quick_command.told("load", "http://h:1", "--save", "--search", "rate", "--store", kept)
+
+
+def row(value: float, lower: float | None, upper: float | None) -> MetricRow:
+    return MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "c2", None, value, 60, lower, upper)
+
+
+def pair(before: MetricRow | None, after: MetricRow | None) -> NumberPair:
+    return NumberPair("ttft_s", "p50", "c2", None, before, after, None, None)
+
+
+def test_the_interval_of_a_change_joins_those_of_both_runs() -> None:
+    limits = pair(row(1.0, 0.5, 2.0), row(2.0, 1.0, 4.0)).change_limits
+    assert limits is not None
+    # Both vary by a factor of 2 either way: the ratio by 2 ** sqrt(2).
+    assert limits.lower == pytest.approx(2 / 2**2**0.5 - 1)
+    assert limits.upper == pytest.approx(2 * 2**2**0.5 - 1)
+    exact = pair(row(1.0, 1.0, 1.0), row(2.0, 2.0, 2.0)).change_limits
+    assert exact is not None and (exact.lower, exact.upper) == pytest.approx((1.0, 1.0))
+
+
+@pytest.mark.parametrize("unknown", [None, row(1.0, None, None), row(0.0, 0.0, 0.1), row(1.0, 0.0, 2.0)])
+def test_without_both_intervals_a_change_has_none(unknown: MetricRow | None) -> None:
+    known = row(1.0, 0.5, 2.0)
+    assert pair(known, unknown).change_limits is None
+    assert pair(unknown, known).change_limits is None
