@@ -49,18 +49,20 @@ def runs(
     """
     from benchgate.store.queries import RunFilter
     from benchgate.store.repository import Store
+    from benchgate.suite.messages import suggestion
 
     chosen = RunFilter(suite, label, verdict, None if since is None else _instant(since), limit + 1)
     with Store.open(store, create=False) as opened:
         found = opened.list_runs(chosen)
-        unfiltered = bool(found) or bool(opened.runs(limit=1))
+        suites = [] if found else [run.suite_name for run in opened.runs()]
     more = len(found) > limit
     found = found[:limit]
     if output is ResultFormat.JSON:
         say_json([_document(one) for one in found])
         return
     if not found:
-        log(f"benchgate: {'no stored run matches' if unfiltered else 'the store has no run yet'}")
+        hint = f" --suite {suite}; {suggestion(suite, suites)}" if suite is not None and suite not in suites else ""
+        log(f"benchgate: no stored run matches{hint}" if suites else "benchgate: the store has no run yet")
         return
     screen = stdout_screen()
     lines = _table(found, screen)

@@ -191,7 +191,7 @@ def test_what_changed_is_said_and_nothing_is_written(
         gone_on(tmp_path, suite_text.replace("requests: 8}, {", "requests: 9}, {"))
     with pytest.raises(UsageError, match=r"the suite's deployments\.other\.price was nothing and is 2\.0"):
         gone_on(tmp_path, suite_text.replace("other: {", "other: {price: $2/h, "))
-    with pytest.raises(UsageError, match="no run of resumed with plain beside plain was cut short"):
+    with pytest.raises(UsageError, match="no interrupted run of resumed, plain against plain, can be resumed"):
         gone_on(tmp_path, suite_text.replace("candidate: other", "candidate: plain"))
     with pytest.raises(UsageError, match=r"slo\.target was 50 % and is 90 %\n.*slo\.ttft was 5 s and is 500 ms"):
         gone_on(tmp_path, suite_text.replace("ttft: 5s, target: 50%", "ttft: 500ms, target: 90%"))
