@@ -218,7 +218,7 @@ def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
     stored = latest_evidence(tmp_path)
     assert stored.run.status is (RunStatus.RUNNING if sent == signal.SIGKILL else RunStatus.PARTIAL)
     assert 0 < len(stored.load) < 120
-    judged = here(tmp_path, "gate")
+    judged = here(tmp_path, "gate", stored.run.id)
     assert judged.returncode == 12, judged.stdout
 
 
