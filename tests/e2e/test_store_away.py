@@ -135,7 +135,7 @@ def test_disk_that_takes_nothing_more_ends_the_run_with_a_verdict_over_what_was_
     assert again.split()[:2] == ["run", "suite.yaml"] and again.endswith(" --resume")
     evidence = latest_evidence(tmp_path)
     assert (evidence.run.status, len(evidence.load)) == (RunStatus.PARTIAL, 2)
-    assert judged(document(here(tmp_path, "gate", "--format", "json"))) == judged(said)
+    assert judged(document(here(tmp_path, "gate", evidence.run.id, "--format", "json"))) == judged(said)
 
 
 def test_store_that_is_gone_at_the_start_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:
