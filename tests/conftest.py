@@ -83,7 +83,7 @@ _LONG = frozenset({
     "test_replicas", "test_salted_runs", "test_schedules", "test_warmup", "test_workers",
     "test_error_rates", "test_gate_quality_rates", "test_stats_item_harm",
 })  # fmt: skip
-_QUICK_DRILLS = ("overload", "replica-loss")
+_QUICK_DRILL = "prefix-cache"
 # Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.
 _ON_POSTGRES = ("test_store_contract", "test_store_exchange", "test_store_lost", "test_store_open", "test_store_owning")
 
@@ -91,7 +91,7 @@ _ON_POSTGRES = ("test_store_contract", "test_store_exchange", "test_store_lost",
 def _is_slow(item: pytest.Item) -> bool:
     """Return True for a test that the quick tier leaves out."""
     module, given = item.path.stem, item.callspec.params if hasattr(item, "callspec") else {}
-    if module in _LONG or (module == "test_drills" and given.get("name", _QUICK_DRILLS[0]) not in _QUICK_DRILLS):
+    if module in _LONG or (module == "test_drills" and given.get("name", _QUICK_DRILL) != _QUICK_DRILL):
         return True
     databases = {given.get("store_address"), given.get("shared_address")} - {None, "sqlite"}
     return given.get("compiled_and_not") == "not compiled" or bool(databases and module not in _ON_POSTGRES)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import here
+from tests.e2e.command import here, latest_evidence
 from tests.fakes.scripted_server import CLOSE, Received, Respond, ScriptedServer, Step, json_response
 
 pytestmark = pytest.mark.beside
@@ -181,7 +181,8 @@ def test_nor_when_the_run_is_interrupted(tmp_path: Path) -> None:
     result = run(tmp_path, interrupting)
     assert result.returncode == 130, result.stderr
     assert found(tmp_path, result, PROMPT, ANSWER) == []
-    again = here(tmp_path, "gate", latest_evidence(tmp_path).run.id, "--report", "late.html", "--format", "json")
+    run_id = latest_evidence(tmp_path).run.id
+    again = here(tmp_path, "gate", run_id, "--report", "late.html", "--format", "json")
     assert json.loads(again.stdout)["outcome"] == "INVALID"
     assert found(tmp_path, again, PROMPT, ANSWER) == []
 

@@ -293,7 +293,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
 
 
 def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path, suite_text: str) -> None:
-    text = suite_text.replace("blocks: 2", "blocks: 4")
+    text = suite_text.replace("blocks: 2", "blocks: 3")
     (tmp_path / "resumed.yaml").write_text(text)
     older = killed(tmp_path, "run", "resumed.yaml", "--work-dir", "work", after=7)
     with pytest.raises(KeyboardInterrupt):
@@ -326,7 +326,7 @@ def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path,
     with opened(tmp_path) as store:
         evidence = store.evidence(newer.id)
     assert (evidence.run.status, evidence.run.plan_sha256) == (RunStatus.COMPLETE, run.plan_sha256)
-    assert Counter((seen.stage, seen.arm, seen.block) for seen in evidence.load).total() == 4 * IN_A_BLOCK
+    assert Counter((seen.stage, seen.arm, seen.block) for seen in evidence.load).total() == 3 * IN_A_BLOCK
 
 
 def killed(folder: Path, *arguments: str, after: int) -> str:

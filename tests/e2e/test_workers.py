@@ -93,4 +93,4 @@ def test_interrupted_stage_is_stored_as_far_as_it_went(tmp_path: Path, workers: 
     assert min(len(cut.requests), len(cut.ramp)) >= 4
     assert stored.load[1].client.faults == ("the stage was cut short",)
     assert set(cut.requests.error) == set(cut.ramp.error) == {None}
-    assert here(tmp_path, "gate").returncode == 12
+    assert here(tmp_path, "gate", stored.run.id).returncode == 12
