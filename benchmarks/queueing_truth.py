@@ -28,11 +28,12 @@ import numpy.typing as npt
 
 from benchgate.model import request_metrics
 from benchgate.model.run import LoadObservation
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
-from benchmarks.lies import OWN_MACHINE, Quiet
+from benchmarks.lies import OWN_MACHINE
 from benchmarks.tables import in_table
 
 Seconds = npt.NDArray[np.float64]
@@ -97,7 +98,7 @@ def measured(law: str, rate_rps: float, requests: int, ramp: float | None) -> It
             "gate": {"client": OWN_MACHINE, "checks": [{"metric": "error_rate", "max": "50%"}]},
         }  # fmt: skip
         options = RunOptions(str(Path(scratch) / "store.db"), Path(scratch))
-        decision = run_suite(parse_suite(json.dumps(suite), "queue.yaml"), Path(scratch), options, Quiet())
+        decision = run_suite(parse_suite(json.dumps(suite), "queue.yaml"), Path(scratch), options, Progress())
         rows = sorted(sim.truth(with_requests=True)["rows"], key=lambda row: row["received_ns"])
     received_ns = np.array([row["received_ns"] for row in rows])
     services_s = np.array([row["service_ns"] for row in rows]) / 1e9

@@ -23,6 +23,7 @@ import numpy as np
 
 from benchgate.model import request_metrics
 from benchgate.model.records import RequestColumns
+from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
@@ -30,7 +31,7 @@ from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import clopper_pearson
 from benchgate.stats.quantiles import order_statistic_limits
 from benchgate.suite.loader import parse_suite
-from benchmarks.lies import OWN_MACHINE, Quiet
+from benchmarks.lies import OWN_MACHINE
 from benchmarks.tables import in_table
 
 SIZES = (64, 160, 480)
@@ -53,7 +54,7 @@ def measured(repeats: int) -> Iterator[tuple[int, RequestColumns]]:
             "gate": {"client": OWN_MACHINE, "checks": [{"metric": "error_rate", "max": "50%"}]},
         }  # fmt: skip
         options = RunOptions(str(Path(scratch) / "store.db"), Path(scratch))
-        found = run_suite(parse_suite(json.dumps(suite), "sizes.yaml"), Path(scratch), options, Quiet())
+        found = run_suite(parse_suite(json.dumps(suite), "sizes.yaml"), Path(scratch), options, Progress())
         for one in found.evidence.load:
             yield len(one.requests), one.requests
 

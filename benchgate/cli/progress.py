@@ -265,7 +265,9 @@ def block(state: RunProgress) -> Text:
     if state.last_status:
         lines.append(Text(terminal_line(state.last_status), "yellow"))
     lines.append(Text(terminal_line(state.totals), "dim"))
-    return Text("\n").join(lines)
+    whole = Text("\n").join(lines)
+    whole.no_wrap, whole.overflow = True, "ellipsis"  # a line that rich wrapped may begin like a command
+    return whole
 
 
 def _arm_line(state: RunProgress, arm: Arm, one: LiveFigures) -> Text:
