@@ -13,9 +13,10 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, spelled
 from benchgate.cli.options import ResultFormat, find_suite
-from benchgate.cli.saying import log, log_text, say, say_json
+from benchgate.cli.saying import log, log_text, say, say_json, stdout_screen
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
+from benchgate.report.screen import table_width
 from benchgate.report.table import aligned
 from benchgate.suite.loader import default_checks, line_of
 from benchgate.suite.rules.load import suite_warnings
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
     from benchgate.plan.power import PromotionChance
     from benchgate.plan.preview import Preview, RunCostRange, StagePreview
 
-_STAGE_HEADINGS = ("stage", "offered", "requests", "rate", "tokens/s at most", "lasts", "workers")
+_STAGE_HEADINGS = ("stage", "offered", "requests", "rate", "most tokens/s", "lasts", "workers")
 _CHECK_HEADINGS = (
     ("", "", "smallest", "planned", "", "identical", ""),
     ("check", "allowed", "detected", "observations", "needed", "passes", "noise"),
 )
 _QUICK_AFTER_S = 600.0  # runs that take longer are worth a first look
-_SERVERS_PACE = "set by the servers"
+_SERVERS_PACE = "by the servers"
 _WIDTH = 100
 _INDENT = " " * 9
 
@@ -168,7 +169,7 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         warmup = f"{'at least ' if found.warmup_goes_on else ''}{found.warmup_requests:,} of them warm-up"
         requests = f"{most}{found.load_requests:,} requests, {warmup}{ramp}"
         tokens = f"about {found.input_tokens:,} tokens in, at most {found.output_tokens:,} out"
-        yield f"load     {found.block_range} {where}: {requests}; {tokens}"
+        yield from _wrapped("load", f"{found.block_range} {where}: {requests}; {tokens}")
         if found.load_s == 0:
             yield f"{_INDENT}the duration depends on the servers"
         else:
@@ -217,7 +218,10 @@ def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None)
     if not checks:
         return
     yield ""
-    yield from aligned([*_CHECK_HEADINGS, *map(_check_row, checks)])
+    rows = [*_CHECK_HEADINGS, *map(_check_row, checks)]
+    if table_width(rows[0], rows[1:]) > (stdout_screen().columns or _WIDTH):
+        rows = [row[:-1] for row in rows]  # the noise is in the JSON
+    yield from aligned(rows)
     yield ""
     yield from _wrapped(
         "detected",
@@ -285,7 +289,12 @@ def _total_lines(found: RunCostRange) -> list[str]:
 def _wrapped(title: str, text: str) -> list[str]:
     first = title.ljust(len(_INDENT))
     return wrap(
-        text, _WIDTH, initial_indent=first, subsequent_indent=_INDENT, break_on_hyphens=False, break_long_words=False
+        text,
+        min(_WIDTH, stdout_screen().columns or _WIDTH),
+        initial_indent=first,
+        subsequent_indent=_INDENT,
+        break_on_hyphens=False,
+        break_long_words=False,
     )
 
 

@@ -237,7 +237,7 @@ def _description(
 
     if run.label is not None:
         yield from field("label", run.label)
-    part = f", only its {run.only_part}" if run.only_part else ""
+    part = f", {run.scope}" if run.scope else ""
     yield from field("suite", f"{run.suite_name}{part}, SHA-256 {run.suite_sha256[:12]}")
     yield from field("started", minute(run.started_at) + ("" if took is None else f", took {show_span(took)}"))
     for arm, deployment in run.arms.items():
@@ -251,11 +251,12 @@ def _description(
     reason = "" if judged is None else f": {judged.document.get('reason', '')}"
     yield from field("verdict", state + reason, style)
     yield ""
+    # Commands are not wrapped, so that they can be copied.
     if resumable:
-        yield from field("resume", f"benchgate run SUITE --resume --run {run.id}")
+        yield screen.paint(f"  resume     benchgate run SUITE --resume --run {run.id}")
     elif removed is None and run.judges_candidate:
-        yield from field("judge", f"benchgate gate {run.id}")
-        yield from field("report", f"benchgate report {run.id} -o report.html")
+        yield screen.paint(f"  judge      benchgate gate {run.id}")
+        yield screen.paint(f"  report     benchgate report {run.id} -o report.html")
 
 
 def _deployment_line(deployment: Deployment, run: Run) -> str:

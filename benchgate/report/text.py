@@ -71,7 +71,7 @@ def render_text(
         lines += _remark(screen, name, text)
     again = reproduce(run, verdict, against, terms)
     if (command := _next_command(verdict, run, against, terms, again)) is not None:
-        lines += screen.wrapped(f"next: {command}", _INDENT, Style.BOLD, first="")
+        lines.append(screen.paint(f"next: {command}", Style.BOLD))  # not wrapped, so that it can be copied
     lines.append(screen.paint(f"same verdict again, with the same --store: {again}"))
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
