@@ -1,4 +1,4 @@
-"""What a store holds: `benchgate runs` lists its runs, `benchgate show` describes one."""
+"""The runs of a store: `benchgate runs` lists its runs, `benchgate show` describes one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Purpose(StrEnum):
-    """What a candidate changes, which decides what may differ between the arms."""
+    """The change of a candidate, which decides what may differ between the arms."""
 
     QUANTISATION = "quantisation"
     ENGINE = "engine"

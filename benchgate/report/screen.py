@@ -36,7 +36,7 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What text is written to. `columns` is None where lines may have any length, as in a file or a log."""
+    """The receiver of text. `columns` is None where lines may have any length, as in a file or a log."""
 
     columns: int | None = None
     colour: bool = False
