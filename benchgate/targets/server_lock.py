@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -65,9 +66,11 @@ def _folder() -> Path:
     for folder in (Path(state) / "benchgate" / "servers", Path(tempfile.gettempdir()) / f"benchgate-{os.getuid()}"):
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            found = folder.lstat()
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
+        # In a folder for everybody's temporary files, another user may have made it, or planted a link.
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(folder, os.W_OK):
             return folder
     raise UsageError(f"no folder for locks can be made in {state}; name one by XDG_STATE_HOME")
 
