@@ -23,12 +23,14 @@ def load_claims(book: Notebook, benchgate: Benchgate, server: Running) -> None:
         )
         after = counters(server.url)
         finished, server_tokens = (after[name] - before[name] for name in _COUNTERS)
-        ok, tokens = document["requests"]["ok"], document["output_tokens"]
-        agree = abs(server_tokens - tokens) <= _AGREE * tokens and abs(finished - ok) <= _AGREE * ok
+        counts, tokens = document["requests"], document["output_tokens"]
+        ok, sent = counts["ok"], counts["ok"] + counts["warmup"] + counts["ramp"]  # the server counts all of them
+        agree = abs(finished - sent) <= _AGREE * sent and abs(server_tokens - sent * _TOKENS) <= _AGREE * sent * _TOKENS
         book.claim(
             f"{endpoint} at concurrency {concurrency}: every request answered in full, and counted alike at both ends",
             document["engine"] == "vllm" and ok == requests and tokens == requests * _TOKENS and agree,
-            f"{ok} of {requests} requests and {tokens} tokens here, {finished:.0f} and {server_tokens:.0f} there; "
+            f"{ok} of {requests} requests and {tokens} tokens measured, {sent} requests sent, "
+            f"{finished:.0f} and {server_tokens:.0f} tokens counted by the server; "
             f"{document['throughput']['output_tokens_per_s'] or 0:.0f} tokens/s, "
             f"TTFT p50 {_ms(document['ttft_s']['p50'])}, TPOT p50 {_ms(document['tpot_s']['p50'])}",
         )
