@@ -123,6 +123,18 @@ def ttft_falls(rounds: Iterable[RequestColumns]) -> bool:
     return middle is None or last is None or last < _FALLING * middle
 
 
+_MOST_GROWTH = 2.0
+
+
+def ramp_service_s(mean_s: float, least_s: float) -> float:
+    """Return the service time that the next ramp is made of: the latest mean, at most twice the least one so far.
+
+    An overloaded open loop has a queue that grows as long as requests are sent. By its latest mean alone each ramp, and
+    the queue after it, would be longer than the one before.
+    """
+    return min(mean_s, _MOST_GROWTH * least_s)
+
+
 def mean_service_s(columns: RequestColumns) -> float | None:
     """Return the mean of actual send to end over successful requests, in seconds; None when none succeeded."""
     ok = request_metrics.succeeded(columns)

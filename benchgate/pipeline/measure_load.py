@@ -22,7 +22,7 @@ from benchgate.load.cluster import ClusterFleet
 from benchgate.load.live import LiveFigures
 from benchgate.load.results import StageResult
 from benchgate.load.shards import Shard, stage_shard
-from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, warm_up
+from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, ramp_service_s, warm_up
 from benchgate.load.workers import Begins, Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass
@@ -48,7 +48,7 @@ class LoadMeasurement:
     """Load of one session of a run: warm-up, blocks until they are settled, then the search for both arms' capacities.
 
     `_position` is the number of the next execution of a stage. `_service_s` is the mean service time in seconds by
-    stage, class and arm: of the last round of the warm-up, then of the latest execution.
+    stage, class and arm: of the last round of the warm-up, then of the latest execution (`ramp_service_s`).
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class LoadMeasurement:
         self._first_block_s = self._begun_s if self._completed.spent_s else None
         self._warm = False
         self._service_s: dict[tuple[str, str, Arm], float] = {}
+        self._least_service_s: dict[tuple[str, str, Arm], float] = {}
 
     def measure(self) -> None:
         """Measure each stage of a block on one arm and at once on the other; then search for the capacities.
@@ -166,7 +167,9 @@ class LoadMeasurement:
             return self._send(arm, first.name, "", self._shard(arm, stage, service_s))
 
         warmed = warm_up(classes_of(first), send, MOST_ROUNDS if self._load.warmup == "auto" else 1)
-        self._service_s |= {(first.name, group, arm): mean_s for group, mean_s in warmed.service_s.items()}
+        warm_s = {(first.name, group, arm): mean_s for group, mean_s in warmed.service_s.items()}
+        self._service_s |= warm_s
+        self._least_service_s |= warm_s
         self._progress.step(f"warm-up {first.name} on {arm}")
         if warmed.note is not None:
             self._progress.note(f"warm-up {first.name} on {arm}: {warmed.note}")
@@ -307,7 +310,9 @@ class LoadMeasurement:
         """Keep the mean service times of an execution; a class without a success keeps its earlier one."""
         for group in result.classes:
             if (mean_s := mean_service_s(group.requests)) is not None:
-                self._service_s[stage, group.name, arm] = mean_s
+                key = stage, group.name, arm
+                least_s = self._least_service_s[key] = min(mean_s, self._least_service_s.get(key, mean_s))
+                self._service_s[key] = ramp_service_s(mean_s, least_s)
 
     def _mark(self, stage: PlannedStage, arm: Arm, block: int) -> None:
         """Mark an execution as complete. Without its mark, a resumed run repeats it."""

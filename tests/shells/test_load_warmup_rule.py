@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from benchgate.load.results import ClassResult, StageResult
-from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, mean_service_s, ttft_falls, warm_up
+from benchgate.load.warmup import (
+    MOST_ROUNDS,
+    WarmedUp,
+    WarmupClass,
+    mean_service_s,
+    ramp_service_s,
+    ttft_falls,
+    warm_up,
+)
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse
 from tests.fakes.blocks import record
@@ -171,3 +179,25 @@ def test_service_time_is_the_mean_of_send_to_end_of_successes() -> None:
     assert mean_service_s(found) == pytest.approx(float(ok.mean()) * 1e-9)
     assert mean_service_s(rows(None)) is None
     assert mean_service_s(rows()) is None
+
+
+def test_ramps_of_an_overloaded_stage_stop_growing() -> None:
+    """200 requests/s at a server that answers 90: each second of the ramp makes later requests wait another second."""
+    unloaded_s, rate_rps, served_rps, ramp_service_times = 0.1, 200.0, 90.0, 5
+
+    def mean_s(ramp_s: float) -> float:
+        return unloaded_s + (ramp_s + 1.0) * (rate_rps - served_rps) / served_rps
+
+    by_latest_s = bounded_s = least_s = unloaded_s
+    for _ in range(40):
+        by_latest_s = mean_s(ramp_service_times * by_latest_s)
+        latest_s = mean_s(ramp_service_times * bounded_s)
+        least_s = min(least_s, latest_s)
+        bounded_s = ramp_service_s(latest_s, least_s)
+    assert by_latest_s > 1e6
+    assert bounded_s == pytest.approx(2 * unloaded_s)
+
+
+def test_the_next_ramp_follows_the_latest_mean_of_a_stage_that_keeps_up() -> None:
+    assert ramp_service_s(1.2, 1.0) == 1.2
+    assert ramp_service_s(0.9, 0.9) == 0.9

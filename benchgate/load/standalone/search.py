@@ -22,7 +22,7 @@ from benchgate.load.standalone.run import (
     warm_up_server,
     with_model,
 )
-from benchgate.load.warmup import mean_service_s
+from benchgate.load.warmup import mean_service_s, ramp_service_s
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.stats.capacity_search import PlannedLook, Probe, SearchSettings, search_result
@@ -115,13 +115,14 @@ def run_search(
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
-    down, partial, warmup, service_s, phase = None, False, None, None, "warm-up"
+    down, partial, warmup, service_s, least_s, phase = None, False, None, None, None, "warm-up"
     watched = None if watch is None else lambda figures: watch(phase, figures)
     with exclusive_server(target), fleet_of(options.base, watched) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
                 warmup, service_s = warmed.requests, warmed.service_s.get("")
+                least_s = service_s
                 if warmed.note is not None:
                     note(f"warm-up: {warmed.note}")
             while down is None and (look := search.next) is not None:
@@ -129,7 +130,9 @@ def run_search(
                 note(f"{phase}: {look.requests:,} requests")
                 left_out = len(search.left_out)
                 result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
-                service_s = mean_service_s(result.requests) or service_s
+                if (mean_s := mean_service_s(result.requests)) is not None:
+                    least_s = mean_s if least_s is None else min(mean_s, least_s)
+                    service_s = ramp_service_s(mean_s, least_s)
                 if result.down_after_s is not None or all(error in NO_SERVER for error in result.requests.error):
                     down = f"the server did not accept connections at {look.name}"
                 else:
