@@ -83,7 +83,7 @@ def load(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            help="chat, completions, responses or embeddings.",
+            help="chat, completions, responses, messages or embeddings.",
             show_default="the one that URL ends in, or chat",
             rich_help_panel=_SERVER,
         ),

@@ -25,7 +25,8 @@ from benchgate.load.spool import writing
 from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.address import ServerAddress, show_address
-from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import ask_body, path_of
 
 _MAKE_NS = 300_000  # of preparing requests at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
@@ -150,7 +151,7 @@ def _request_head(target: Target, endpoint: Endpoint) -> bytes:
                 f"the {name} header for {show_address(target.url)} has characters that no header may have"
             )
     through_proxy = target.route.proxy is not None and server.scheme == "http"
-    path = (server.http_url if through_proxy else server.prefix) + PATHS[endpoint]
+    path = (server.http_url if through_proxy else server.prefix) + path_of(endpoint)
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
     return "".join(f"{line}\r\n" for line in lines).encode()
 

@@ -4,26 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
-Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
-GENERATING_ENDPOINTS: frozenset[Endpoint] = frozenset({"chat", "completions", "responses"})
-"""Endpoints that generate text; the others return numbers, in one piece."""
+Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings", "rerank"]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointSpec:
+    """Path, input and output of an endpoint, whatever engine serves it.
+
+    `text_key` is the key of a request's `content` for a single text, `messages_key` that for the messages of a
+    conversation. Without either, a request is more than one text.
+    """
+
+    path: str
+    text_key: str | None = None
+    messages_key: str | None = None
+    generates: bool = True  # text; else numbers
+    streams: bool = True
+    calls_tools: bool = False
+    reads_images: bool = False
+
+    @property
+    def takes_text(self) -> bool:
+        """True if one text makes a request."""
+        return self.text_key is not None or self.messages_key is not None
+
+
+ENDPOINTS: Mapping[Endpoint, EndpointSpec] = MappingProxyType(
+    {
+        "chat": EndpointSpec("/v1/chat/completions", None, "messages", calls_tools=True, reads_images=True),
+        "completions": EndpointSpec("/v1/completions", "prompt"),
+        "responses": EndpointSpec("/v1/responses", "input", "input"),
+        "messages": EndpointSpec("/v1/messages", None, "messages", calls_tools=True, reads_images=True),
+        "embeddings": EndpointSpec("/v1/embeddings", "input", generates=False, streams=False),
+        "rerank": EndpointSpec("/v1/rerank", generates=False, streams=False),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
     """Request content and options.
 
-    `content` is the endpoint's input: `{"messages": […]}` for chat, `{"prompt": …}` for completions, `{"input": …}` for
-    responses and embeddings, `{"query": …, "documents": […]}` for rerank. In a conversation that continues with the
-    model's own answers, an assistant message whose `content` is None is a slot for one of them.
+    `content` is the endpoint's input under the keys of its `EndpointSpec`: `{"messages": […]}` for chat and messages
+    (as OpenAI spells them), `{"prompt": …}` for completions, `{"query": …, "documents": […]}` for rerank. In a
+    conversation that continues with the model's own answers, an assistant message whose `content` is None is a slot for
+    one of them.
     """
 
     endpoint: Endpoint
     content: Mapping[str, object]
     output_tokens: int | None  # upper limit; None if the endpoint generates none
-    stream: bool = True  # always False for embeddings and rerank
+    stream: bool = True  # always False for an endpoint that does not stream
     ignore_eos: bool = True  # generate up to the full length, if the engine supports it
     fields: Mapping[str, object] = field(default_factory=dict)  # of the body, as OpenAI spells them
     model: str | None = None  # adapter name instead of the target's model
@@ -33,39 +67,37 @@ class ModelRequest:
     @property
     def prompt(self) -> str | None:
         """Return the text of a request that is a single text; None for any other."""
-        if self.endpoint == "completions":
-            return _text(self.content.get("prompt"))
-        if self.endpoint in ("responses", "embeddings"):
-            return _text(self.content.get("input"))
-        messages = self.content.get("messages")
+        spec = ENDPOINTS[self.endpoint]
+        if spec.text_key is not None:
+            return _text(self.content.get(spec.text_key))
+        messages = self.content.get(spec.messages_key or "")
         if not isinstance(messages, list) or len(messages) != 1 or messages[0].get("role") != "user":
             return None
         return _text(messages[0].get("content"))
 
 
 def text_request(endpoint: Endpoint, text: str, output_tokens: int | None, *, ignore_eos: bool = True) -> ModelRequest:
-    """Build a request of one text. Raises ValueError for rerank, which takes several."""
-    if endpoint == "rerank":
-        raise ValueError("a rerank request is a query and documents, not one text")
-    content = text_content(endpoint, text)
-    generates = endpoint in GENERATING_ENDPOINTS
-    return ModelRequest(
-        endpoint, content, output_tokens if generates else None, stream=generates, ignore_eos=ignore_eos
-    )
+    """Build a request of one text. Raises ValueError for an endpoint that takes several."""
+    spec, content = ENDPOINTS[endpoint], text_content(endpoint, text)
+    limit = output_tokens if spec.generates else None
+    return ModelRequest(endpoint, content, limit, stream=spec.streams, ignore_eos=ignore_eos)
 
 
 def text_content(endpoint: Endpoint, text: str) -> dict[str, object]:
-    """Return the `content` of a request of one text."""
-    if endpoint == "chat":
-        return {"messages": [{"role": "user", "content": text}]}
-    return {"prompt" if endpoint == "completions" else "input": text}
+    """Return the `content` of a request of one text. Raises ValueError for an endpoint that takes several."""
+    spec = ENDPOINTS[endpoint]
+    if spec.text_key is not None:
+        return {spec.text_key: text}
+    if spec.messages_key is None:
+        raise ValueError(f"a {endpoint} request is more than one text")
+    return {spec.messages_key: [{"role": "user", "content": text}]}
 
 
 def fill_conversation(ask: ModelRequest, earlier: Sequence[str]) -> ModelRequest:
     """Fill the model's earlier answers into a later turn. Raises ValueError unless there is one for each slot."""
-    key = "input" if ask.endpoint == "responses" else "messages"
-    messages = ask.content.get(key)
-    if not isinstance(messages, list):
+    key = ENDPOINTS[ask.endpoint].messages_key
+    messages = None if key is None else ask.content.get(key)
+    if key is None or not isinstance(messages, list):
         raise ValueError(f"a {ask.endpoint} request carries no conversation on")
     answers = iter(earlier)
     filled = [

@@ -60,6 +60,10 @@ class Script(ABC):
         """Return the last mark of a stream, where there is one."""
         return []
 
+    def error(self, document: object) -> bytes:
+        """Return an error inside a stream."""
+        return error_event(document)
+
     @abstractmethod
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """Return the whole answer as one JSON document, or one without output."""
@@ -340,6 +344,115 @@ def _usage(usage: Usage) -> dict[str, object]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
+
+
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}  # vLLM has none for an abort
+_BLOCKS: dict[TokenKind, tuple[str, str, str]] = {  # its type, the type of its deltas, and the name of their text
+    "reasoning": ("thinking", "thinking_delta", "thinking"),
+    "content": ("text", "text_delta", "text"),
+    "tool": ("tool_use", "input_json_delta", "partial_json"),
+}
+
+
+class MessageScript(Script):
+    """Encoder of Anthropic's Messages API, as vLLM writes it. The message ends once."""
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+        self._name = f"msg_{number:016x}"
+        self._blocks = 0
+        self._open: TokenKind | None = None  # the block that is being written
+        self._ended = False
+
+    def opening(self) -> list[bytes]:
+        """Return `message_start` and a ping."""
+        message = self._message([], None, Usage(self._request.input_tokens, 0))
+        return [self._event("message_start", {"message": message}), self._event("ping", {})]
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return the tokens, and the events that begin and end the blocks they belong to."""
+        events = []
+        for kind, at, size in self._request.answer.spans(first, count):
+            if kind != self._open:
+                events += self._close_block()
+                block = self._block(kind, "", {})
+                events.append(self._event("content_block_start", {"index": self._blocks, "content_block": block}))
+                self._open = kind
+            _, delta_type, key = _BLOCKS[kind]
+            delta = {"type": delta_type, key: self._request.answer.text(at, size)}
+            events.append(self._event("content_block_delta", {"index": self._blocks, "delta": delta}))
+        return events
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return the end of the open block, the stop reason with the usage, and the end of the message."""
+        if self._ended:
+            return []
+        self._ended = True
+        counts = {} if usage is None else {"usage": _message_usage(usage)}
+        delta = {"stop_reason": _STOP_REASONS.get(reason), "stop_sequence": None}
+        return [
+            *self._close_block(),
+            self._event("message_delta", {"delta": delta, **counts}),
+            self._event("message_stop", {}),
+        ]
+
+    def error(self, document: object) -> bytes:
+        """Return an error event."""
+        error = document.get("error") if isinstance(document, dict) else document
+        return self._event("error", {"error": error})
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as one JSON document."""
+        answer, blocks = self._request.answer, list[dict[str, object]]()
+        for kind, at, size in answer.spans(0, 0 if empty else self._request.output_tokens):
+            text = answer.text(at, size)
+            blocks.append(self._block(kind, text, _input_of(text) if kind == "tool" else {}))
+        return json.dumps(self._message(blocks, reason, usage), separators=(",", ":")).encode()
+
+    def _close_block(self) -> list[bytes]:
+        if self._open is None:
+            return []
+        self._open = None
+        self._blocks += 1
+        return [self._event("content_block_stop", {"index": self._blocks - 1})]
+
+    def _block(self, kind: TokenKind, text: str, given: object) -> dict[str, object]:
+        block_type, _, key = _BLOCKS[kind]
+        if kind == "tool":
+            return {"type": block_type, "id": f"toolu_{self._name}", "name": self._request.answer.tool, "input": given}
+        return {"type": block_type, key: text}
+
+    def _message(self, blocks: list[dict[str, object]], reason: str | None, usage: Usage | None) -> dict[str, object]:
+        return {
+            "id": self._name,
+            "type": "message",
+            "role": "assistant",
+            "content": blocks,
+            "model": self._request.model,
+            "stop_reason": None if reason is None else _STOP_REASONS.get(reason),
+            "stop_sequence": None,
+            "usage": None if usage is None else _message_usage(usage),
+        }
+
+    def _event(self, name: str, content: dict[str, object]) -> bytes:
+        return f"event: {name}\ndata: {json.dumps({'type': name} | content, separators=(',', ':'))}\n\n".encode()
+
+
+def _message_usage(usage: Usage) -> dict[str, object]:
+    """Return the usage object of a message, whose `input_tokens` are those that no cache held."""
+    counts: dict[str, object] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    if usage.cached_tokens is not None:
+        uncached = {"input_tokens": usage.input_tokens - usage.cached_tokens}
+        counts |= uncached | {"cache_read_input_tokens": usage.cached_tokens}
+    return counts
+
+
+def _input_of(arguments: str) -> object:
+    """Return a call's input as an object; empty where the arguments are no JSON."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
 
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 1_664_525, 1_013_904_223, 2**32  # the generator of Numerical Recipes

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any
 from zlib import crc32
 
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.sim.content import JSON_OBJECT, AnswerText, Unsupported, corrupted, json_pieces, word
 from benchgate.suite.simulator import SimSettings
 
@@ -85,8 +86,6 @@ def _part(part: object, image_tokens: int | None) -> str:
         return " ".join(f"image-{name:08x}-{index}" for index in range(image_tokens))
     raise Refused(400, "a message needs a content of text", "Bad Request", "body.messages")
 
-
-Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
 
 _UNLIMITED_TOKENS = 64  # length of a chat answer nobody bounded
 _COMPLETION_TOKENS = 16  # default of the completions API
@@ -276,7 +275,9 @@ class ApiRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class RequestBody:
+    """A request's JSON object as vLLM's endpoints take it, and the adapter that it names."""
+
     endpoint: Endpoint
     data: dict[str, object]
     settings: SimSettings
@@ -288,16 +289,15 @@ class _Body:
         return crc32(prompt.text.encode("utf-8", "surrogatepass"), seed)
 
 
-def parse_request(endpoint: Endpoint, body: bytes, settings: SimSettings) -> ApiRequest:
-    """Parse a request. Raises Refused."""
-    data = read_object(body)
+def request_body(endpoint: Endpoint, data: dict[str, object], settings: SimSettings) -> RequestBody:
+    """Return the request with its adapter. Raises Refused for a model that is not served."""
     model, adapter = data.get("model"), None
     if model is not None and model != settings.model:
         if not isinstance(model, str) or model not in settings.adapters:
             names = ", ".join([settings.model, *settings.adapters])
             raise Refused(404, f"The model `{model}` does not exist. Valid aliases: {names}.", "NotFoundError", "model")
         adapter = model
-    return _READERS[endpoint](_Body(endpoint, data, settings, adapter))
+    return RequestBody(endpoint, data, settings, adapter)
 
 
 def read_object(body: bytes) -> dict[str, object]:
@@ -312,7 +312,8 @@ def read_object(body: bytes) -> dict[str, object]:
     return data
 
 
-def _generation(body: _Body) -> ApiRequest:
+def parse_generation(body: RequestBody) -> ApiRequest:
+    """Parse a request for generated text. Raises Refused."""
     endpoint, data, settings = body.endpoint, body.data, body.settings
     prompt, limit = _prompt(body), limit_of(data)
     key = body.key(prompt)
@@ -347,7 +348,8 @@ def _generation(body: _Body) -> ApiRequest:
     )
 
 
-def _embedding(body: _Body) -> ApiRequest:
+def parse_embedding(body: RequestBody) -> ApiRequest:
+    """Parse a request for embeddings. Raises Refused."""
     given = body.data.get("input")
     if isinstance(given, str) or _is_ids(given):
         prompts = [completion_prompt(given)]
@@ -360,7 +362,8 @@ def _embedding(body: _Body) -> ApiRequest:
     return replace(request, width=width, base64=body.data.get("encoding_format") == "base64")
 
 
-def _ranking(body: _Body) -> ApiRequest:
+def parse_ranking(body: RequestBody) -> ApiRequest:
+    """Parse a request to rank documents. Raises Refused."""
     documents, query = body.data.get("documents"), body.data.get("query")
     given: list[object] = documents if isinstance(documents, list) else []
     found = [one.get("text") if isinstance(one, dict) else one for one in given]
@@ -373,7 +376,7 @@ def _ranking(body: _Body) -> ApiRequest:
     return replace(request, width=count_of(body.data, "top_n") or len(texts))
 
 
-def _pooled(body: _Body, prompts: Sequence[Prompt], texts: Sequence[str]) -> ApiRequest:
+def _pooled(body: RequestBody, prompts: Sequence[Prompt], texts: Sequence[str]) -> ApiRequest:
     """Return a request without generated tokens: its answer is numbers."""
     for prompt in prompts:
         check_context(len(prompt), None, body.settings)
@@ -397,18 +400,7 @@ def _pooled(body: _Body, prompts: Sequence[Prompt], texts: Sequence[str]) -> Api
     )
 
 
-_READERS: Mapping[Endpoint, Callable[[_Body], ApiRequest]] = {
-    "chat": _generation,
-    "completions": _generation,
-    "responses": _generation,
-    "embeddings": _embedding,
-    "rerank": _ranking,
-}
-
-
-def _prompt(body: _Body) -> Prompt:
-    if body.endpoint == "chat":
-        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
+def _prompt(body: RequestBody) -> Prompt:
     if body.endpoint == "responses":
         given, instructions = body.data.get("input"), body.data.get("instructions")
         texts = [instructions] if isinstance(instructions, str) else []
@@ -417,10 +409,14 @@ def _prompt(body: _Body) -> Prompt:
         if not isinstance(given, list) or not given:
             raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
         return _worded("\n".join([*texts, *(_content(item, body.settings.image_tokens) for item in given)]))
+    if ENDPOINTS[body.endpoint].messages_key is not None:
+        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
     return completion_prompt(body.data.get("prompt"))
 
 
-def _answer_text(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:
+def _answer_text(
+    body: RequestBody, prompt: Prompt, thought: int, length: int, reason: str
+) -> tuple[AnswerText, int, str]:
     """Return the text of the answer, its length and its finish reason; a free text has the drawn length."""
     key, limit = body.key(prompt), limit_of(body.data)
     form = read_response_format(body.endpoint, body.data, key)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
 from benchgate.errors import UsageError
+from benchgate.model.request import ENDPOINTS
 from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import (
     EnergyPrice,
@@ -170,9 +171,7 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
 _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
 _HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
-_API = re.compile(
-    r"(?:/v1(?:/(?:chat/completions|completions|responses|embeddings|rerank|models))?|/chat/completions)$"
-)
+_API = re.compile(f"(?:{'|'.join([spec.path for spec in ENDPOINTS.values()])}|/v1(?:/models)?|/chat/completions)$")
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -510,7 +509,7 @@ class Ready(Section):
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
-Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
+Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama", "anthropic"]
 
 
 class Embedded(Section):

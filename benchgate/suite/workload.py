@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
 
-from benchgate.model.request import Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.suite.types import (
     MAPPING,
     WHOLE,
@@ -275,8 +275,8 @@ class Prefix(Section):
 class Session(Section):
     """Conversations: each turn repeats the earlier ones, the model's own answers included.
 
-    For the endpoints `chat` and `responses`. A stage sends exactly its `requests`, all turns together. A `rate` starts
-    conversations; `concurrency` is how many are open, including those that pause.
+    For the endpoints `chat`, `messages` and `responses`. A stage sends exactly its `requests`, all turns together. A
+    `rate` starts conversations; `concurrency` is how many are open, including those that pause.
     """
 
     turns: Turns = key("Requests of a conversation. `input` and `output` hold for each turn")
@@ -346,9 +346,10 @@ class Workload(Section):
         ge=1,
         le=1000,
     )
-    images: Images | None = optional("Images beside the text, as content parts; endpoint `chat`")
+    images: Images | None = optional("Images beside the text, as content parts; endpoints `chat` and `messages`")
     tools: Tools | None = optional(
-        "Tools that the model may call, in OpenAI's format; endpoint `chat`. `validity` is the share of right calls"
+        "Tools that the model may call, in OpenAI's format; endpoints `chat` and `messages`. "
+        "`validity` is the share of right calls"
     )
     answer_schema: JsonSchema | None = optional(
         "JSON schema of the answers; the share that satisfies it is the metric `validity`", alias="schema"
@@ -367,12 +368,12 @@ class Workload(Section):
     @property
     def generates(self) -> bool:
         """True if answers are text, and so have a length."""
-        return self.endpoint not in ("embeddings", "rerank")
+        return ENDPOINTS[self.endpoint].generates
 
     @property
     def streams(self) -> bool:
         """True if answers are streamed."""
-        return self.stream and self.generates
+        return self.stream and ENDPOINTS[self.endpoint].streams
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from benchgate.targets.error_messages import RequestError, Secret, error_text, r
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # a longer body is not an answer; clients stop reading there
 _SHORTEST_SECRET = 8  # characters; a shorter one ("EMPTY", "eu") is a word that answers use
-_EMPTY = "an empty answer"
+EMPTY_ANSWER = "an empty answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,49 +121,44 @@ def _tool_calls(found: object) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def answer_document(endpoint: Endpoint, status: int, body: bytes) -> dict[str, object]:
-    """Return the document of an answer with output (a bare list as `results`). Raises RequestError, unredacted."""
-    if endpoint == "rerank" and status == 200 and body.lstrip().startswith(b"["):
-        body = b'{"results": %b}' % body
-    document = success_document(status, body)
-    missing = missing_output(endpoint, document)
-    if missing is not None:
-        raise RequestError(missing)
-    return document
+def missing_choice(document: Mapping[str, object]) -> str | None:
+    """Return the part that a chat or completions answer lacks. None if it holds output."""
+    choice = first_object(document.get("choices"))
+    if choice is None:
+        return "HTTP 200 without a choice in it"
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return None if text_in(choice.get("text")) else EMPTY_ANSWER
+    reasoned = is_hidden_reasoning(choice.get("finish_reason"), document.get("usage"))
+    return None if reasoned or holds_output(message) else EMPTY_ANSWER
 
 
-def missing_output(endpoint: Endpoint, document: Mapping[str, object]) -> str | None:
-    """Return the part that an answer of status 200 lacks. None if it holds what the endpoint is for."""
-    usage = document.get("usage")
-    match endpoint:
-        case "chat" | "completions":
-            choice = first_object(document.get("choices"))
-            if choice is None:
-                return "HTTP 200 without a choice in it"
-            message = choice.get("message")
-            if not isinstance(message, dict):
-                return None if text_in(choice.get("text")) else _EMPTY
-            reasoned = is_hidden_reasoning(choice.get("finish_reason"), usage)
-            return None if reasoned or holds_output(message) else _EMPTY
-        case "responses":
-            output = document.get("output")
-            if not isinstance(output, list):
-                return "HTTP 200 without an output in it"
-            held = [item.get(key) for item in output if isinstance(item, dict) for key in ("content", "summary")]
-            parts = [part for found in held if isinstance(found, list) for part in found]
-            texts = [part.get("text") for part in parts if isinstance(part, dict)]
-            details = document.get("incomplete_details")
-            reason = details.get("reason") if isinstance(details, dict) else None
-            has_text = any(isinstance(text, str) and text for text in texts)
-            return None if has_text or is_hidden_reasoning(reason, usage) else _EMPTY
-        case "embeddings":
-            first = first_object(document.get("data"))
-            return None if first is not None and first.get("embedding") else "HTTP 200 without an embedding in it"
-        case "rerank":
-            first = first_object(document.get("results")) or {}
-            scores = (first.get("relevance_score"), first.get("score"))
-            has_score = any(isinstance(score, int | float) and not isinstance(score, bool) for score in scores)
-            return None if has_score else "HTTP 200 without ranks in it"
+def missing_response(document: Mapping[str, object]) -> str | None:
+    """Return the part that an answer of the responses API lacks. None if it holds output."""
+    output = document.get("output")
+    if not isinstance(output, list):
+        return "HTTP 200 without an output in it"
+    held = [item.get(key) for item in output if isinstance(item, dict) for key in ("content", "summary")]
+    parts = [part for found in held if isinstance(found, list) for part in found]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    details = document.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    has_text = any(isinstance(text, str) and text for text in texts)
+    return None if has_text or is_hidden_reasoning(reason, document.get("usage")) else EMPTY_ANSWER
+
+
+def missing_embedding(document: Mapping[str, object]) -> str | None:
+    """Return the part that an answer of embeddings lacks. None if it holds one."""
+    first = first_object(document.get("data"))
+    return None if first is not None and first.get("embedding") else "HTTP 200 without an embedding in it"
+
+
+def missing_rank(document: Mapping[str, object]) -> str | None:
+    """Return the part that a ranking lacks. None if it holds a score."""
+    first = first_object(document.get("results")) or {}
+    scores = (first.get("relevance_score"), first.get("score"))
+    has_score = any(isinstance(score, int | float) and not isinstance(score, bool) for score in scores)
+    return None if has_score else "HTTP 200 without ranks in it"
 
 
 def is_hidden_reasoning(reason: object, usage: object) -> bool:
@@ -298,6 +293,7 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
         "max_tokens": "length",  # Anthropic, Gemini
         "max_output_tokens": "length",  # responses
         "model_length": "length",  # Mistral
+        "model_context_window_exceeded": "length",  # Anthropic
         "tool_use": "tool_calls",  # Anthropic
         "function_call": "tool_calls",  # OpenAI, before there were tools
     }

@@ -20,7 +20,6 @@ from benchgate.errors import UsageError
 from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import Endpoint
 from benchgate.targets.answers import (
-    answer_document,
     finish_reason,
     first_object,
     holds_output,
@@ -28,7 +27,8 @@ from benchgate.targets.answers import (
     output_count,
 )
 from benchgate.targets.client import AsyncJsonClient, TlsError
-from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import answer_document, ask_body, path_of, request_body
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
 from benchgate.targets.probe import engine_of, model_entries, probe_request
 
@@ -149,7 +149,7 @@ async def _try_completion(target: Target, endpoint: Endpoint, stream: bool, with
     async with _client(target, within_s) as client:
         began_s = time.monotonic()
         try:
-            async with client.stream("POST", PATHS[endpoint], body) as response:
+            async with client.stream("POST", path_of(endpoint), body) as response:
                 if stream and response.status_code == 200:
                     return await _streamed(response, began_s, began_s + _STREAM_SHARE * within_s, target)
                 content = await client.read_body(response)

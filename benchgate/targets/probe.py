@@ -22,9 +22,9 @@ from benchgate.errors import TargetError
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.model.run import NO_LLM_SERVER, REFUSES_REQUESTS
 from benchgate.targets.address import show_address
-from benchgate.targets.answers import answer_document
 from benchgate.targets.client import JsonClient, NoConnectionError, NotHttpError, Response, TlsError
-from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import answer_document, ask_body, path_of
 from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
 
 CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
@@ -239,7 +239,7 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
-    path = PATHS[endpoint]
+    path = path_of(endpoint)
     try:
         response = client.send("POST", path, ask_body(target, probe_request(endpoint), seed=0))
     except NotHttpError as error:

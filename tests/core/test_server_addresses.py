@@ -22,6 +22,7 @@ from benchgate.suite.deployment import base_address, check_address, split_addres
         ("https://host/openai/v1", "https://host/openai", "/v1"),
         ("https://gateway/v1/tenant/openai", "https://gateway/v1/tenant/openai", ""),
         ("https://gateway/v1/tenant/v1/embeddings", "https://gateway/v1/tenant", "/v1/embeddings"),
+        ("http://host/v1/messages", "http://host", "/v1/messages"),
         ("unix:/run/server.sock", "unix:/run/server.sock", ""),
         ("unix:/run/v1", "unix:/run/v1", ""),
         ("unix:/run/server.sock:/v1", "unix:/run/server.sock", "/v1"),

@@ -12,7 +12,8 @@ from benchgate.load.requests import prepare_requests, request_wire
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.plan.model import PlannedRequest, Turn
-from benchgate.targets.dialect import DIALECTS, Target, ask_body
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import ask_body
 from benchgate.targets.probe import wait_ready
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
@@ -54,6 +55,55 @@ def test_plain_chat_is_asked_as_it_always_was() -> None:
 )
 def test_body_has_what_its_endpoint_knows(ask: ModelRequest, body: dict[str, object]) -> None:
     assert ask_body(target(), ask, seed=3) == body
+
+
+def test_chat_becomes_messages_with_blocks_tools_and_instructions_beside_them() -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    chat = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "look"}, image]},
+        {"role": "assistant", "content": "well", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        {"role": "user", "content": "so?"},
+    ]
+    fields = {"tools": [tool], "tool_choice": "required", "response_format": FORMAT, "top_k": 3}
+    ask = ModelRequest("messages", {"messages": chat}, 8, fields=fields)
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    assert ask_body(target(), ask, seed=3) == {
+        "model": "m",
+        "max_tokens": 8,
+        "temperature": 0,
+        "stream": True,
+        "system": "be brief",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "look"}, picture]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "well"},
+                    {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "42"}]},
+            {"role": "user", "content": "so?"},
+        ],
+        "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}],
+        "tool_choice": {"type": "any"},
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+        "top_k": 3,
+    }
+
+
+def test_key_goes_in_the_header_of_its_engine() -> None:
+    keys = {
+        engine: Target(Arm.BASELINE, "http://h", "m", DIALECTS[engine], "secret").headers()
+        for engine in ("vllm", "anthropic")
+    }
+    assert keys["vllm"]["authorization"] == "Bearer secret"
+    assert "authorization" not in keys["anthropic"]
+    assert (keys["anthropic"]["x-api-key"], keys["anthropic"]["anthropic-version"]) == ("secret", "2023-06-01")
 
 
 @pytest.mark.parametrize(

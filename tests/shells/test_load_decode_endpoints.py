@@ -206,6 +206,84 @@ def test_response_in_one_piece_is_read_item_by_item() -> None:
     assert empty.error is ErrorClass.EMPTY
 
 
+# Messages.
+
+
+def message(kind: str, **content: object) -> bytes:
+    return event({"type": kind, **content}, kind)
+
+
+def block(kind: str, **content: object) -> bytes:
+    return message("content_block_start", index=0, content_block={"type": kind, **content})
+
+
+def piece(kind: str, **content: object) -> bytes:
+    return message("content_block_delta", index=0, delta={"type": kind, **content})
+
+
+def stopped(reason: str | None, **usage: object) -> bytes:
+    return message("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage)
+
+
+STARTED = message(
+    "message_start",
+    message={"id": "m1", "model": "m", "content": [], "usage": {"input_tokens": 4, "output_tokens": 1}},
+)
+TO_MESSAGES = asked("messages", stream=True)
+
+
+def test_stream_of_a_message_is_timed_by_its_deltas_and_counted_by_its_last_usage() -> None:
+    thought = [block("thinking", thinking=""), piece("thinking_delta", thinking="hm")]
+    text = [block("text", text=""), piece("text_delta", text=""), piece("text_delta", text="A")]
+    signed, ping = piece("signature_delta", signature="x"), message("ping")
+    last = stopped("end_turn", output_tokens=3, cache_read_input_tokens=2, input_tokens=4)
+    record = read(TO_MESSAGES, STARTED, ping, *thought, signed, *text, last, message("message_stop"), b"data: x\n\n")
+    assert (record.chunk_ns, record.first_answer_ns, record.end_ns) == ((140, 180), 180, 190)
+    assert (record.input_tokens, record.cached_tokens, record.output_tokens) == (6, 2, 3)
+    assert (record.finish_reason, record.answer_model, record.error) == ("stop", "m", None)
+
+
+def test_call_in_a_message_is_output_with_its_name_and_its_arguments() -> None:
+    offer = replace(TO_MESSAGES, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
+    call = [block("tool_use", id="c", name="f", input={}), piece("input_json_delta", partial_json="{}")]
+    record = read(offer, STARTED, *call, stopped("tool_use", output_tokens=2), message("message_stop"))
+    assert (record.finish_reason, record.tool_calls, record.valid, record.error) == ("tool_calls", 1, True, None)
+    assert read(TO_MESSAGES, STARTED, *call, stopped("tool_use")).error is ErrorClass.PROTOCOL  # nobody offered it
+
+
+@pytest.mark.parametrize(
+    ("last", "error", "said"),
+    [
+        ([stopped("max_tokens")], None, ""),
+        ([stopped("refusal")], ErrorClass.STREAM_BROKEN, "'refusal'"),
+        ([stopped(None), message("message_stop")], ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        ([message("message_stop")], ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        ([stopped("end_turn"), piece("text_delta", text="B")], ErrorClass.PROTOCOL, "output after"),
+        (
+            [message("error", error={"type": "overloaded_error", "message": "no room"})],
+            ErrorClass.STREAM_BROKEN,
+            "room",
+        ),
+        ([b"event: error\ndata: no room\n\n"], ErrorClass.STREAM_BROKEN, "no room"),
+        ([b'data: {"detail": "no room"}\n\n'], ErrorClass.STREAM_BROKEN, "no room"),
+        ([b"data: {\n\n"], ErrorClass.PROTOCOL, "not a JSON object"),
+    ],
+)
+def test_end_of_a_message_says_whether_it_is_whole(last: list[bytes], error: ErrorClass | None, said: str) -> None:
+    record = read(TO_MESSAGES, STARTED, block("text", text=""), piece("text_delta", text="A"), *last)
+    assert record.error is error
+    assert said in (record.error_detail or "")
+
+
+def test_message_in_one_piece_is_read_block_by_block() -> None:
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "A"}]
+    whole = {"id": "m1", "stop_reason": "end_turn", "usage": {"input_tokens": 5, "output_tokens": 3}}
+    record = document(asked("messages"), {**whole, "content": blocks})
+    assert (record.chunk_ns, record.first_answer_ns, record.output_tokens, record.error) == ((110,), 110, 3, None)
+    assert (record.answer_chars, record.reasoning_chars) == (1, 2)
+    assert document(asked("messages"), {**whole, "content": []}).error is ErrorClass.EMPTY
+
+
 # Numbers.
 
 TWO = asked("embeddings", {"input": ["a", "b"]})

@@ -12,16 +12,15 @@ from typing import NamedTuple
 
 from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read
-from benchgate.load.decode.chat import read_document, read_stream
-from benchgate.load.decode.embeddings import read_embeddings, read_ranking
-from benchgate.load.decode.responses import read_responses_document, read_responses_stream
+from benchgate.load.decode.endpoints import DECODERS, read_body
 from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
-from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
+from benchgate.model.request import ENDPOINTS, ModelRequest
 from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
-from benchgate.targets.dialect import Target, ask_body
-from benchgate.targets.error_messages import Secret, error_text, json_object, one_line
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import ask_body
+from benchgate.targets.error_messages import Secret, error_text, one_line
 from benchgate.targets.validity import form_of_request
 
 
@@ -99,8 +98,8 @@ def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
         return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was requested")
     if not ask.stream:
         return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
-    document = json_object(body)
-    if document is not None and ("choices" in document or "output" in document):
+    whole = DECODERS[ask.endpoint].document([(0, body)])
+    if whole.events and whole.malformed is None:
         return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was requested")
     return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
@@ -150,7 +149,8 @@ def decode(
         tokens, source = stream.usage_tokens, TokenSource.USAGE
     elif stream.chunk_ns:  # an estimate
         tokens, source = len(stream.chunk_ns), TokenSource.CHUNKS
-    content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
+    generates = ENDPOINTS[ask.endpoint].generates
+    content = _content_of(stream) if _is_read(response) and generates else _NO_CONTENT
     form, words = form_of_request(ask), AnswerContent() if fault else stream.words
     record = RequestRecord(
         index=index,
@@ -172,7 +172,7 @@ def decode(
         cached_tokens=stream.cached_tokens,
         valid=None if form is None or leaves else form.is_met(words.text, words.called),
         left=leaves,
-        tokenless=ask.endpoint not in GENERATING_ENDPOINTS,
+        tokenless=not generates,
         answer_chars=content.answer_chars,
         reasoning_chars=content.reasoning_chars,
         redundancy_percent=content.redundancy_percent,
@@ -226,29 +226,11 @@ def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer
     return read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
 
 
-def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
-    """Decode a body by the endpoint of its request."""
-    if ask.endpoint == "embeddings":
-        return read_embeddings(body, ask, secret=secret)
-    if ask.endpoint == "rerank":
-        return read_ranking(body, ask, secret=secret)
-    if ask.endpoint == "responses":
-        read = read_responses_stream if ask.stream else read_responses_document
-    else:
-        read = read_stream if ask.stream else read_document
-    return read(body, secret=secret)
-
-
 def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
     """Return how far a streamed body has come."""
-    stream = read_streamed(body, ask)
+    stream = read_body(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
     return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
-
-
-def read_streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
-    """Decode a streamed body, as far as it has come."""
-    return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 
 def _since(epoch_ns: int, at_ns: int | None) -> int | None:

@@ -28,7 +28,7 @@ from benchgate.model.arrivals import (
     replayed_offsets_ns,
 )
 from benchgate.model.client import ClientProfile
-from benchgate.model.request import Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.model import RecordedRequest
@@ -44,7 +44,8 @@ from benchgate.suite.deployment import (
 )
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
-from benchgate.targets.dialect import DIALECTS, PATHS
+from benchgate.targets.dialect import DIALECTS
+from benchgate.targets.endpoints import path_of
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -166,14 +167,14 @@ def read_prompts(path: str, endpoint: Endpoint) -> PromptFile:
 
     rows = load_prompts_file(Path(path), conversing=False)
     unfit = [row.line for row in rows if len(row.messages) != 1 or row.fields]
-    if unfit and endpoint not in ("chat", "responses"):
+    if unfit and ENDPOINTS[endpoint].messages_key is None:
         raise ValueError(f"{path}:{unfit[0]} is a conversation, and {endpoint} take one text; use the endpoint chat")
     return PromptFile(path, rows)
 
 
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which has several documents
+_ONE_TEXT = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +241,7 @@ class LoadOptions:
         """The address that requests are sent to."""
         unix = unix_parts(self.url)
         separator = ":" if unix is not None and not unix[1] else ""
-        return f"{self.url}{separator}{PATHS[self.endpoint]}"
+        return f"{self.url}{separator}{path_of(self.endpoint)}"
 
     @property
     def stage(self) -> str:
@@ -382,7 +383,7 @@ class LoadOptions:
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
 
 
-_ENDPOINTS = {path: endpoint for endpoint, path in PATHS.items() if endpoint in _ONE_TEXT}
+_ENDPOINTS = {ENDPOINTS[endpoint].path: endpoint for endpoint in _ONE_TEXT}
 
 
 def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint]:
