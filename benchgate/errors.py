@@ -20,8 +20,9 @@ a crash (exit 1), which no caller may read as a verdict.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import IntEnum, StrEnum
 
 
@@ -149,6 +150,20 @@ def lacking(what: str, extra: str) -> str:
     """Return the message for a missing extra. benchgate is installed from a checkout or a wheel, not by its name."""
     again = f"install benchgate again from where it came, with the extra `{extra}`"
     return f"{what}; {again}: pip install '/path/to/benchgate[{extra}]'"
+
+
+def nearest(word: str, options: Iterable[str]) -> str | None:
+    """Return the option most similar to a word, regardless of case; None without a similar one."""
+    spelled = {option.lower(): option for option in options}
+    close = get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
+    return spelled[close[0]] if close else None
+
+
+def suggestion(word: str, options: Iterable[str]) -> str:
+    """Return `did you mean …?`, or all options if none is similar."""
+    known = list(dict.fromkeys(options))
+    near = nearest(word, known)
+    return f"did you mean `{near}`?" if near else f"expected one of {', '.join(known)}"
 
 
 class EmbeddedError(BenchgateError):

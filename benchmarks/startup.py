@@ -60,6 +60,7 @@ def main() -> int:
         for name, metric in (("suite", "ttft"), ("mistake", "tftt")):
             text = _SUITE.format(base=base.url, new=new.url, model=_SIM.model, metric=metric)
             (folder / f"{name}.yaml").write_text(text)
+        of_store = ("--store", str(store))
         load = ["load", base.url, "--model", _SIM.model, "--concurrency", "1", "--requests", "1", "--warmup", "0"]
         suite, mistake = str(folder / "suite.yaml"), str(folder / "mistake.yaml")
         commands: dict[str, tuple[Callable[[], float], float | None]] = {
@@ -67,10 +68,17 @@ def main() -> int:
             "a bare typer application": (lambda: _python_s("-c", _TYPER), None),
             "--help": (lambda: _benchgate_s("--help"), None),
             "a wrong option": (lambda: _benchgate_s("gate", "--nosuch", refused=True), 0.4),
-            "an unknown run": (lambda: _benchgate_s("gate", "nosuch", "--store", str(store), refused=True), 0.4),
+            "a store that is missing": (lambda: _benchgate_s("gate", "--store", "none.db", refused=True), 0.4),
+            "an unknown run": (lambda: _benchgate_s("gate", "nosuch", *of_store, refused=True), 0.4),
+            "an unknown run to publish": (
+                lambda: _benchgate_s("publish", "nosuch", "--comment", *of_store, refused=True),
+                0.4,
+            ),
+            "an unknown metric": (lambda: _benchgate_s("trend", "ttft", *of_store, refused=True), 0.4),
+            "load, unit missing": (lambda: _benchgate_s(*load, "--think-time", "2", refused=True), 0.4),
             "plan, mistake in the suite": (lambda: _benchgate_s("plan", mistake, refused=True), 0.8),
             "plan": (lambda: _benchgate_s("plan", suite), 1.2),
-            "gate": (lambda: _benchgate_s("gate", "@latest", "--store", str(store)), 1.0),
+            "gate": (lambda: _benchgate_s("gate", "@latest", *of_store), 1.0),
             "load, one request": (lambda: _benchgate_s(*load), 0.7),
             "run, to the first request": (lambda: _first_request_s(suite, folder, base.truth), 1.0),
         }

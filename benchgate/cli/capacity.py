@@ -18,6 +18,7 @@ from benchgate.cli.options import ResultFormat
 from benchgate.cli.saying import say, say_json
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
+from benchgate.store.missing import require_stored
 from benchgate.system import read_text_file
 
 if TYPE_CHECKING:
@@ -50,17 +51,21 @@ def capacity(
 
     Example: benchgate capacity @latest --demand demand.yaml
     """
-    from benchgate.report.sizing import sizing_document, sizing_text
-    from benchgate.sizing.fleet import REQUESTS, Replica, SizingInput, size_demand
-    from benchgate.suite.demand_file import parse_demand
-
     if run is None and (arm is not None or stage is not None):
         option = "--arm" if arm is not None else "--stage"
         raise UsageError(f"{option} selects a part of a stored run; name the run, or leave {option} out")
+    if run is not None:
+        require_stored(store, run)
     try:
-        parsed = parse_demand(_text(demand), str(demand))
+        text = _text(demand)
+        from benchgate.suite.demand_file import parse_demand  # slow to import, and not needed to refuse a file
+
+        parsed = parse_demand(text, str(demand))
     except ValueError as error:
         raise UsageError(str(error)) from None
+    from benchgate.report.sizing import sizing_document, sizing_text
+    from benchgate.sizing.fleet import REQUESTS, Replica, SizingInput, size_demand
+
     content = parsed.content
     unit, levels, hours = _demand(parsed, demand.parent)
     of_file = content.replica
@@ -276,13 +281,12 @@ def _measured_run(run: str, arm: str, stage: str | None, address: str) -> tuple[
     from benchgate.model.run import RunStatus
     from benchgate.report.sizing import NamedRun
     from benchgate.sizing.candidates import OF_LOAD, guard_objection, ineligible_because
-    from benchgate.store.repository import Store
     from benchgate.suite.schema import Suite
 
     if arm not in [one.value for one in Arm]:
         raise UsageError(f"--arm is {arm!r}; expected {' or '.join(one.value for one in Arm)}")
     role = Arm(arm)
-    with Store.open(address, create=False) as opened:
+    with options.open_store(address) as opened:
         stored = opened.run(options.find_run(opened, run))
         judged = [one.document for one in opened.verdicts(stored.id) if one.of_the_run_itself]
         verdict = judged[-1] if judged else None

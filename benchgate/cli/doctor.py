@@ -23,6 +23,7 @@ from benchgate.units import show_duration, show_number
 if TYPE_CHECKING:
     from benchgate.doctor.machine import Symptom
     from benchgate.model.client import ClientStep
+    from benchgate.pipeline.suite_file import SuiteFile
 
 
 def doctor(
@@ -44,22 +45,27 @@ def doctor(
 
     Example: benchgate doctor suite.yaml
     """
-    from benchgate.doctor.machine import examine, examine_resources, examine_store_file
-    from benchgate.store.database import Address
-
     if client and suite is not None:
         raise UsageError("--client measures this machine alone; leave out the suite or --client")
     if client:
         _measure_client(store, output)
         return
+    file = None
+    if suite is not None:
+        from benchgate.pipeline.suite_file import load_suite
+
+        file = load_suite(find_suite(suite))
+    from benchgate.doctor.machine import examine, examine_resources, examine_store_file
+    from benchgate.store.database import Address
+
     folders = {"work folder": work_dir}
     with suppress(BenchgateError):  # `examine` reports a wrong address
         if (path := Address.parse(store).path) is not None:
             folders["store folder"] = path.parent
     symptoms = [*examine(store), *examine_store_file(store), *examine_resources(folders)]
-    if suite is not None:
+    if file is not None:
         log = work_dir / "replicas.log" if allow_actions else None
-        symptoms += _suite_symptoms(suite, store, allow_code=allow_code, replica_log=log)
+        symptoms += _suite_symptoms(file, store, allow_code=allow_code, replica_log=log)
     if output is ResultFormat.JSON:
         say_json([asdict(symptom) for symptom in symptoms])
     else:
@@ -90,14 +96,12 @@ def _style(state: str) -> Style:
     return _STATES[state][1] if state in _STATES else Style.GREEN
 
 
-def _suite_symptoms(reference: str, store: str, *, allow_code: bool, replica_log: Path | None) -> list[Symptom]:
+def _suite_symptoms(file: SuiteFile, store: str, *, allow_code: bool, replica_log: Path | None) -> list[Symptom]:
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.suite import examine_budget, examine_deployments, examine_plan, examine_scoring
     from benchgate.pipeline.preflight import preview_suite
-    from benchgate.pipeline.suite_file import load_suite
     from benchgate.suite.rules.suite import each_candidate
 
-    file = load_suite(find_suite(reference))
     suite, folder = file.suite, file.folder
     budget = examine_budget(suite, folder, os.environ)
     deployments = list(examine_deployments(suite, folder, os.environ, replica_log=replica_log))

@@ -16,7 +16,7 @@ from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.options import Format, find_suite, read_waivers, refuse_unwritable, today, waivers_for_stored
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
 from benchgate.cli.saying import log, say, say_json_text, say_markdown
-from benchgate.errors import ExitCode, PublishError, UsageError
+from benchgate.errors import ExitCode, PublishError, UsageError, suggestion
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import RELEASE_CHARACTERS, Waiver, Waivers, WaiverUse, policy_sha256
 from benchgate.report.formats import Output, rendered
@@ -105,12 +105,10 @@ def report(
 
     Example: benchgate report @latest -o report.html
     """
-    from benchgate.store.repository import Store
-
     require_link([form], report_url, None)
     path = out or Path(form.file_name)
     refuse_unwritable(path)
-    with Store.open(store, create=False) as opened:
+    with options.open_store(store, run, against) as opened:
         run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
@@ -160,10 +158,9 @@ def waive(
     Example: benchgate waive ttft-p95@c4 --run @latest --ceiling 8% --expires 2027-01-31 --owner serving
     --issue SRV-412 --reason "cold cache" --approved-by release
     """
-    from benchgate.store.repository import Store
-
     refuse_unwritable(file)
-    with Store.open(store, create=False) as opened:
+    last_day = _last_day(expires)
+    with options.open_store(store, run) as opened:
         evidence = opened.evidence(options.find_run(opened, run))
     candidate = evidence.run.arms[Arm.CANDIDATE]
     waiver = Waiver(
@@ -172,7 +169,7 @@ def waive(
         deployment=candidate.name,
         release=candidate.fingerprint[:RELEASE_CHARACTERS],
         ceiling=ceiling.strip(),
-        expires=_last_day(expires),
+        expires=last_day,
         owner=owner.strip(),
         issue=issue.strip(),
         reason=reason.strip(),
@@ -197,8 +194,6 @@ def _judge(
     store: str,
     output: OutputOptions,
 ) -> None:
-    from benchgate.store.repository import Store
-
     policy_file, suite = None, None
     if policy is not None:
         from benchgate.pipeline.suite_file import read_suite
@@ -206,7 +201,7 @@ def _judge(
         policy_file = find_suite(policy)
         suite = read_suite(policy_file).suite
     output = output.of_policy(policy_file)
-    with output.cleared_on_failure(), Store.open(store, create=False) as opened:
+    with output.cleared_on_failure(), options.open_store(store, run, against) as opened:
         run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
         if reference is not None:
@@ -271,7 +266,6 @@ def _last_day(text: str) -> date:
 def _require_effect(evidence: Evidence, waiver: Waiver) -> None:
     """Raise UsageError, with the nearest id of a check, for a waiver that does not change the run's verdict."""
     from benchgate.gate.judge import judge
-    from benchgate.suite.messages import suggestion
     from benchgate.suite.schema import Suite
 
     verdict = judge(Suite.from_stored(evidence.run.suite), evidence, waivers=Waivers((waiver,), today()))

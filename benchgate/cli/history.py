@@ -174,15 +174,14 @@ def trend(
 
     Example: benchgate trend ttft_s --stage c8 --format svg -o ttft.svg
     """
-    from benchgate.gate.summary.metric_rows import IMPORTED_METRICS, TREND_METRICS
     from benchgate.model.deployment import Arm
-    from benchgate.store.repository import Store
+    from benchgate.model.metric import IMPORTED_METRICS, TREND_METRICS
 
     require_place(output, out)
     served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
     _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
     statistic = _statistic(metric, statistic)
-    with Store.open(store, create=False) as opened:
+    with options.open_store(store) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
         kept = points or opened.trend(metric, suite=suite, statistic=statistic, arm=Arm.CANDIDATE)
         everywhere = kept or opened.trend(metric, statistic=statistic, arm=Arm.CANDIDATE)
@@ -202,8 +201,7 @@ def trend(
 
 def _statistic(metric: str, requested: str | None) -> str | None:
     """Return the statistic to follow: of a latency the median by default."""
-    from benchgate.gate.summary.metric_rows import LATENCY_TRENDS, MEAN_METRICS
-    from benchgate.model.metric import MEAN, QUANTILES
+    from benchgate.model.metric import LATENCY_TRENDS, MEAN, MEAN_METRICS, QUANTILES
 
     if metric not in LATENCY_TRENDS:
         if requested is not None:
@@ -293,13 +291,14 @@ def frontier(
 
     Example: benchgate frontier chat-suite --format svg -o frontier.svg
     """
-    from benchgate.pipeline.compare_runs import read_stored, select_runs
-    from benchgate.pipeline.suite_file import read_suite
-    from benchgate.store.repository import Store
-
     require_place(output, out)
-    suite = read_suite(find_suite(policy)).suite if policy is not None else None
-    with Store.open(store, create=False) as opened:
+    policy_file = None if policy is None else find_suite(policy)
+    runs = names if names is not None and len(names) > 1 else ()  # one name may also be a suite
+    with options.open_store(store, *runs) as opened:
+        from benchgate.pipeline.compare_runs import read_stored, select_runs
+        from benchgate.pipeline.suite_file import read_suite
+
+        suite = read_suite(policy_file).suite if policy_file is not None else None
         picked = select_runs(opened, names or [])
         anew = {run.id: None if suite is None else _judged(opened, run, suite) for run in picked.runs}
         stored = [

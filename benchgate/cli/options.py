@@ -14,7 +14,8 @@ import typer
 
 from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.saying import log
-from benchgate.errors import UsageError
+from benchgate.errors import UsageError, suggestion
+from benchgate.store.missing import require_stored
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
@@ -115,6 +116,14 @@ ExplainOption = Annotated[
         autocompletion=complete_checks,
     ),
 ]
+
+
+def open_store(address: str, *runs: str | None) -> Store:
+    """Open a store that exists. Raises UsageError, before anything slow is imported, for a missing store or run."""
+    require_stored(address, *(run for run in runs if run is not None))
+    from benchgate.store.repository import Store
+
+    return Store.open(address, create=False)
 
 
 def find_run(store: Store, reference: str) -> str:
@@ -259,7 +268,6 @@ def read_waivers(path: Path, as_of: date) -> WaiverFile:
 def _log_misfits(file: WaiverFile, suite: Suite) -> None:
     """Log a file's notes, and each waiver whose check or deployment the suite does not have, with the nearest."""
     from benchgate.gate.policy import specs_over
-    from benchgate.suite.messages import suggestion
 
     tasks = suite.quality.names if suite.quality is not None else ()
     ids = [spec.id for scored in (False, True) for spec in specs_over(suite, dict.fromkeys(tasks, scored))]

@@ -17,8 +17,9 @@ from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import Format, ResultFormat, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import log, say, say_json
-from benchgate.errors import ExitCode, UsageError
+from benchgate.errors import ExitCode, UsageError, suggestion
 from benchgate.escape import terminal_line
+from benchgate.store.missing import require_stored
 from benchgate.units import parse_duration_s
 
 if TYPE_CHECKING:
@@ -83,20 +84,7 @@ def publish(
 
     Example: benchgate publish chat-3 --comment --commit-status
     """
-    from benchgate.integrations.ci import github_context
-    from benchgate.release.publish import (
-        GitHubTargets,
-        WebTargets,
-        judge_to_publish,
-        message_of,
-        notifiers,
-        parse_web_targets,
-        publishers,
-    )
-
-    targets = GitHubTargets(comment, check_run, commit_status, deployment, summary)
-    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack)
-    if targets == GitHubTargets() and elsewhere == WebTargets():
+    if not any((comment, check_run, commit_status, deployment, summary, webhook, push_metrics, slack)):
         raise UsageError(
             "nothing to publish to; add --comment, --check-run, --commit-status, --deployment, --summary, --webhook, "
             "--slack or --push-metrics"
@@ -111,6 +99,23 @@ def publish(
         )
     if len(named) > 1:
         raise UsageError(f"{named[0]} and {named[1]} say two things of one commit; leave one out")
+    if run is not None:
+        _refuse_given(
+            {"--candidate": candidate}, "is of --begin and --no-verdict; a run knows its candidate, so leave it out"
+        )
+        _require_run(run, store)
+    from benchgate.integrations.ci import github_context  # these imports are slow, and not needed to refuse a run
+    from benchgate.release.publish import (
+        GitHubTargets,
+        judge_to_publish,
+        message_of,
+        notifiers,
+        parse_web_targets,
+        publishers,
+    )
+
+    targets = GitHubTargets(comment, check_run, commit_status, deployment, summary)
+    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack)
     context = github_context(os.environ, sha=sha, pull=pr, details_url=details_url)
     if run is None:
         of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
@@ -119,9 +124,6 @@ def publish(
             begin or no_verdict or "", candidate, targets, context, variant, ended=begin is None, required=required
         )
         raise typer.Exit(int(code))
-    _refuse_given(
-        {"--candidate": candidate}, "is of --begin and --no-verdict; a run knows its candidate, so leave it out"
-    )
     context.require_own_repository()
     with _opened(run, store) as (opened, run_id):
         tolerated = waivers_for_stored(waivers, as_of, opened.run(run_id))
@@ -139,28 +141,36 @@ def _refuse_given(given: Mapping[str, object], because: str) -> None:
         raise UsageError(f"{option} {because}")
 
 
-@contextmanager
-def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
-    """Open the store of the run, or its bundle, and yield it with the run's id.
-
-    Only a name that ends in `.json` is a bundle: other files may lie in the repository under the label of a run.
-    """
-    from benchgate.release.publish import store_of_bundle
-    from benchgate.store.bundle import SUFFIX, looks_like_bundle
-    from benchgate.store.repository import Store
-
-    if (file := Path(run)).suffix == SUFFIX:
-        if not file.is_file():
+def _require_run(run: str, address: str) -> None:
+    """Raise UsageError for a bundle or a run that does not exist, and for a name that may mean another run by now."""
+    if _is_bundle(run):
+        if not Path(run).is_file():
             raise UsageError(f"there is no bundle {run}; `benchgate store export` writes it, in the job that measures")
-        if not looks_like_bundle(file):
-            raise UsageError(f"{file} is no bundle; `benchgate store export` writes them")
-        with store_of_bundle(file) as found:
-            yield found
         return
     if "/" in run:
         raise UsageError(f"{run} is no id and no label of a run, and a bundle is called ….json")
     _require_fixed_name(run)
-    with Store.open(address, create=False) as opened:
+    require_stored(address, run)
+
+
+def _is_bundle(run: str) -> bool:
+    # Only a name that ends so is a bundle: other files may lie in the repository under the label of a run.
+    return Path(run).suffix == ".json"
+
+
+@contextmanager
+def _opened(run: str, address: str) -> Iterator[tuple[Store, str]]:
+    """Open the store of the run, or its bundle, and yield it with the run's id."""
+    from benchgate.release.publish import store_of_bundle
+    from benchgate.store.bundle import looks_like_bundle
+
+    if _is_bundle(run):
+        if not looks_like_bundle(Path(run)):
+            raise UsageError(f"{run} is no bundle; `benchgate store export` writes them")
+        with store_of_bundle(Path(run)) as found:
+            yield found
+        return
+    with options.open_store(address) as opened:
         yield opened, opened.resolve(run, whole=True)
 
 
@@ -208,7 +218,6 @@ def _publish_without_verdict(
     """
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.release.publish import publishers, without_verdict
-    from benchgate.suite.messages import suggestion
 
     known = read_suite(find_suite(suite)).suite
     names = (candidate,) if candidate is not None else known.candidates or (known.candidate,)
@@ -265,10 +274,6 @@ def promote(
     """
     from benchgate.integrations.ci import origin_of, unprotected_because
     from benchgate.model.deployment import Arm
-    from benchgate.model.run import MAX_PROMOTION_AGE_S
-    from benchgate.release import promote
-    from benchgate.release.promote import hook_command, run_promotion_hook
-    from benchgate.store.repository import Store
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
     follows = {"--run-hook": run_hook, "--repeat": repeat}
@@ -276,16 +281,20 @@ def promote(
     if withdraw is not None:
         given = {**rests_on, **follows, **lately}
         _refuse_given(given, "is of a promotion, and --withdraw takes one back; leave it out")
-    max_age_s = MAX_PROMOTION_AGE_S if max_age is None else _duration_s("--max-age", max_age)
-    hook = None if run_hook is None else hook_command(run_hook)
+    max_age_s = None if max_age is None else _duration_s("--max-age", max_age)
     hook_limit_s = _duration_s("--hook-timeout", hook_timeout)
     user = None
     with suppress(KeyError, OSError):
         user = getpass.getuser()
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=user)
     doubt = unprotected_because(os.environ)
-    with Store.open(store, create=False) as opened:
-        _require_fixed_name(run, or_promoted=withdraw is not None)
+    _require_fixed_name(run, or_promoted=withdraw is not None)
+    with options.open_store(store, run) as opened:
+        from benchgate.model.run import MAX_PROMOTION_AGE_S
+        from benchgate.release import promote
+        from benchgate.release.promote import hook_command, run_promotion_hook
+
+        hook = None if run_hook is None else hook_command(run_hook)
         run_id = opened.resolve(run, whole=True)
         if withdraw is not None:
             recorded = promote.withdraw(opened, run_id, origin, withdraw)
@@ -294,7 +303,7 @@ def promote(
                 opened,
                 run_id,
                 origin,
-                max_age_s=max_age_s,
+                max_age_s=MAX_PROMOTION_AGE_S if max_age_s is None else max_age_s,
                 waivers=waivers_for_stored(waivers, as_of, opened.run(run_id)),
                 strict=strict,
                 report=report,
@@ -385,14 +394,21 @@ def verify(
 
     Example: benchgate verify report.html.intoto.json --report report.html --suite suite.yaml
     """
+    if (report, suite, store, bundle) == (None,) * 4:
+        raise UsageError("nothing to hold it against; give --report, --suite, --store or --bundle, as many as you have")
+    try:
+        with statement.open("rb") as file:
+            from benchgate.release.attest import LONGEST_BYTES, read_statement  # slow to import, as those below
+
+            data = file.read(LONGEST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"the statement {statement} cannot be read: {error.strerror}") from error
+    if store is not None:
+        require_stored(store)
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.release import verify
-    from benchgate.release.attest import LONGEST_BYTES, read_statement
-    from benchgate.store.repository import Store
 
     signer = _signer(bundle, identity, issuer, trust_root, repository)
-    if (report, suite, store, signer) == (None,) * 4:
-        raise UsageError("nothing to hold it against; give --report, --suite, --store or --bundle, as many as you have")
     required = [name.strip() for name in require.split(",")] if require is not None else []
     known = [part.value for part in verify.Part]
     for name in required:
@@ -400,13 +416,8 @@ def verify(
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise UsageError(f"--require: {name!a} is nothing to hold a statement against; {hint}")
-    try:
-        with statement.open("rb") as file:
-            data = file.read(LONGEST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"the statement {statement} cannot be read: {error.strerror}") from error
     stated = read_statement(data, str(statement))
-    with Store.open(store, create=False) if store is not None else nullcontext() as opened:
+    with options.open_store(store) if store is not None else nullcontext() as opened:
         tolerated = None
         if waivers is not None:
             if opened is None:

@@ -17,6 +17,7 @@ from benchgate.cli.output import OutputOptions, conclude_each, finish, with_outp
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
+from benchgate.store.missing import require_stored
 
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
@@ -275,8 +276,6 @@ def _measure(file: SuiteFile, arguments: RunArguments) -> Decision:
 
 def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> ExitCode:
     """Measure and judge the suite's candidate, or each of several."""
-    from benchgate.pipeline.run import require_runnable
-
     file = arguments.load(path)
     candidates = file.suite.candidates
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
@@ -291,6 +290,8 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
             "or --candidate"
         )
     each = {name: file.with_arms(None, name) for name in candidates}
+    from benchgate.pipeline.run import require_runnable
+
     for one in each.values():  # what cannot be measured is refused before the first one is
         with one.located_errors():
             require_runnable(one.suite, one.folder, arguments.options())
@@ -314,8 +315,8 @@ def _resume(
     ignore_missing_spool: bool,
 ) -> ExitCode:
     """Resume an interrupted run: the newest one unless `run` names it."""
-    from benchgate.pipeline.resume import resume_suite
-    from benchgate.pipeline.suite_file import read_suite
+    require_stored(arguments.store, *([run] if run is not None else []))
+    from benchgate.pipeline.suite_file import read_suite  # slow to import, and not needed to refuse a run
 
     file = read_suite(path)  # a resumed run has the prices of the day on which it began
     several = file.suite.candidates if arguments.candidate is None else ()
@@ -333,6 +334,8 @@ def _resume(
     waivers = waivers_for_run(arguments.waiver_file, file.suite)
     with output.cleared_on_failure() as clear:
         file = file.with_arms(arguments.baseline, arguments.candidate)
+        from benchgate.pipeline.resume import resume_suite  # slow to import, and not needed to refuse an argument
+
         suite, run_options = file.suite, replace(arguments, waivers=waivers, before_measuring=clear).options()
         with file.located_errors(), _progress(suite, arguments) as progress:
             decision = resume_suite(suite, file.folder, run_options, progress, run, without_spool=ignore_missing_spool)

@@ -12,9 +12,8 @@ from benchgate.cli import options
 from benchgate.cli.completion import complete_labels, complete_suites
 from benchgate.cli.options import ResultFormat
 from benchgate.cli.saying import log, say_escaped, say_json, stdout_screen
-from benchgate.errors import UsageError
+from benchgate.errors import UsageError, suggestion
 from benchgate.model.verdict import Outcome
-from benchgate.report.display import MARKS, minute
 from benchgate.report.screen import STYLES, Cell, Screen, Style, table_lines
 from benchgate.units import parse_duration_s, show_size, show_span
 
@@ -47,12 +46,11 @@ def runs(
 
     Example: benchgate runs --suite chat --verdict block --since 7d
     """
-    from benchgate.store.queries import RunFilter
-    from benchgate.store.repository import Store
-    from benchgate.suite.messages import suggestion
+    begun = None if since is None else _instant(since)
+    with options.open_store(store) as opened:
+        from benchgate.store.queries import RunFilter
 
-    chosen = RunFilter(suite, label, verdict, None if since is None else _instant(since), limit + 1)
-    with Store.open(store, create=False) as opened:
+        chosen = RunFilter(suite, label, verdict, begun, limit + 1)
         found = opened.list_runs(chosen)
         suites = [] if found else [run.suite_name for run in opened.runs()]
     more = len(found) > limit
@@ -82,12 +80,11 @@ def show(
 
     Example: benchgate show @latest
     """
-    from benchgate.model.history import promotion_labels
-    from benchgate.model.run import RunStatus
-    from benchgate.store.queries import ListedRun
-    from benchgate.store.repository import Store
+    with options.open_store(store, run) as opened:
+        from benchgate.model.history import promotion_labels
+        from benchgate.model.run import RunStatus
+        from benchgate.store.queries import ListedRun
 
-    with Store.open(store, create=False) as opened:
         run_id = options.find_run(opened, run)
         found = opened.run(run_id)
         judged = opened.own_verdict(run_id)
@@ -118,6 +115,8 @@ def show(
             }
         )
         return
+    from benchgate.report.display import minute
+
     removed = None if removal is None else f"raw records removed {minute(removal.removed_at)}: {removal.reason}"
     screen = stdout_screen()
     resumable = found.status is RunStatus.PARTIAL and sha256 is None
@@ -153,6 +152,8 @@ def _took_s(run: Run) -> float | None:
 def _state(one: ListedRun) -> Cell:
     """Return the verdict of a run, or why it has none."""
     if one.outcome is not None:
+        from benchgate.report.display import MARKS
+
         promotion = f" {one.promotion.partition(',')[0]}" if one.promotion is not None else ""
         return f"{MARKS[one.outcome]} {one.outcome}{promotion}", STYLES[one.outcome]
     if one.run.measured_by is not None:
@@ -183,7 +184,7 @@ def _document(one: ListedRun) -> dict[str, object]:
 
 
 def _table(found: list[ListedRun], screen: Screen) -> list[str]:
-    from benchgate.store.run_reference import SHORTEST_PREFIX
+    from benchgate.store.missing import SHORTEST_PREFIX
 
     prefixes = [one.run.id[:SHORTEST_PREFIX] for one in found]
     rows: list[list[str | Cell]] = []
@@ -228,6 +229,8 @@ def _description(
     *,
     resumable: bool,
 ) -> Iterator[str]:
+    from benchgate.report.display import minute
+
     run, took = one.run, _took_s(one.run)
     state, style = _state(one)
     yield screen.paint(f"run {run.id}", Style.BOLD)

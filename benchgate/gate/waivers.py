@@ -66,7 +66,7 @@ def _other_case(waiver: Waiver, as_of: date, candidate: Deployment, comparison: 
 
 def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[CheckResult]) -> str | None:
     if not meant:
-        from benchgate.suite.messages import nearest  # slow to import
+        from benchgate.errors import nearest  # slow to import
 
         near = nearest(waiver.check, [check.id for check in checks])
         return "no check has this id" + (f"; did you mean {near}?" if near else "")

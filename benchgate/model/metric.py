@@ -203,6 +203,20 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 MEAN = "mean"  # the geometric mean, judged request by request against the baseline's
 Statistic = Literal["p50", "p90", "p95", "p99", "mean"]
 
+TREND_METRICS = (
+    "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
+    "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
+    "usd_per_million_input_tokens", "usd_per_million_total_tokens",
+    *(f"{name}_s" for name in LATENCY_METRICS), "accuracy_ratio",
+    "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
+    "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
+    "output_tokens_per_accelerator_per_s", "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
+    "capacity_in_flight_per_accelerator",
+)  # fmt: skip
+IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS
+LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCY_METRICS) | frozenset(IMPORTED_METRICS)
+MEAN_METRICS = frozenset(LATENCY_METRICS) - {"itl"}  # which has many values a request, so its requests are not paired
+
 PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(
     {
         Unit.TOKENS_PER_S: Unit.TOKENS_PER_S_EACH,

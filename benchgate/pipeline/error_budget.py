@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlencode
 
-from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError
+from benchgate.errors import BudgetError, Problem, SuiteError, TargetError, UsageError, suggestion
 from benchgate.model.deployment import Arm
 from benchgate.model.run import BudgetReading
 from benchgate.suite.deployment import DeploymentSpec
@@ -25,7 +25,6 @@ from benchgate.suite.error_budget import (
     worst_share,
 )
 from benchgate.suite.formats import parse_json
-from benchgate.suite.messages import suggestion
 from benchgate.suite.schema import Suite
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.client import JsonClient

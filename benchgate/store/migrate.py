@@ -19,6 +19,7 @@ import benchgate
 from benchgate.errors import Command, Remedy, StoreError, UsageError
 from benchgate.store.database import Address, Database, network_file_system
 from benchgate.store.locks import upgrade_lock
+from benchgate.store.missing import missing_store
 from benchgate.store.tables import metadata
 
 HEAD = "0006"  # the schema this benchgate reads and writes: the newest revision in `migrations/`
@@ -54,7 +55,7 @@ def upgrade(address: str, *, create: bool = True) -> Upgrade:
     try:
         _require_place(database, create=create)
         if not create and _find(database).revision is None:
-            raise _missing(database)
+            raise missing_store(database.address.shown)
         return _upgrade(database)
     finally:
         database.close()
@@ -78,7 +79,7 @@ def ensure_current(database: Database, *, create: bool) -> None:
     if found.revision == HEAD:
         return
     if found.revision is None and not create:
-        raise _missing(database)
+        raise missing_store(database.address.shown)
     if found.revision is not None and database.address.path is None:
         _refuse_newer(database, found)
         purpose = "upgrade it once, when no older benchgate uses it any more,"
@@ -103,7 +104,7 @@ def _require_place(database: Database, *, create: bool) -> None:
         with database.errors():
             path.parent.mkdir(parents=True, exist_ok=True)
     elif not path.exists():
-        raise _missing(database)
+        raise missing_store(database.address.shown)
     if (kind := network_file_system(path)) is not None:
         raise StoreError(
             f"the store {path} is on a network file system ({kind}), where SQLite's write-ahead log can be damaged "
@@ -229,8 +230,3 @@ def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
             with closing(sqlite3.connect(backup)) as copy:
                 plain.backup(copy)
     return backup
-
-
-def _missing(database: Database) -> UsageError:
-    message = f"there is no benchgate store at {database.address.shown}"
-    return UsageError(message, remedies=(Remedy("check the address, or make one", Command.RUN),))

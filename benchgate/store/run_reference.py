@@ -9,7 +9,6 @@ is ambiguous, and so is refused, as is a label that merely looks like an id.
 from __future__ import annotations
 
 import unicodedata
-from difflib import get_close_matches
 
 from sqlalchemy import Connection, Select, and_, false, or_, select
 
@@ -17,14 +16,11 @@ from benchgate.errors import Command, Remedy, UsageError
 from benchgate.model.run import RunStatus
 from benchgate.store import clock
 from benchgate.store.locks import LABELS, lock_name
+from benchgate.store.missing import PROMOTED, SHORTEST_PREFIX, join_ids, unknown_name, unknown_run
 from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, of_suite, run
 
-SHORTEST_PREFIX = 13  # length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix
 _OFFSETS = {"@latest": 0, "@previous": 1}
-PROMOTED = "@promoted"
-_KNOWN = (*_OFFSETS, PROMOTED)
-_SHOWN = 5
 _LENGTH, _DASHES = 36, (8, 13, 18, 23)  # of an id
 _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
 _AFTER_ALL = "\U0010ffff"  # behind every character that an id can have
@@ -49,33 +45,16 @@ def resolve(
             connection.scalars(query.where(or_(run.c.label == ref, begins)))
         )
     if not found:
-        raise _unknown_run(connection, ref, suite)
+        known = connection.execute(of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite))
+        raise unknown_run(ref, [(row.id, row.label) for row in known])
     if len(found) > 1:
-        raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {_join_ids(found)}")
+        raise UsageError(f"{ref!r} means {len(found)} runs; give one of their ids: {join_ids(found)}")
     (run_id,) = found
     if not run_id.startswith(ref) and looks_like_id(ref):
         raise UsageError(f"no run has the id {ref!r}; it is the label of run {run_id}: name that one by its id")
     if run_id != ref and run_id.startswith(ref) and whole:
         raise UsageError(f"{ref!r} is no whole id; run {run_id} begins so: name it by its whole id, or by its label")
     return run_id
-
-
-def _unknown_run(connection: Connection, ref: str, suite: str | None) -> UsageError:
-    known = connection.execute(of_suite(select(run.c.id, run.c.label).order_by(*_NEWEST), suite)).all()
-    ids = [row.id for row in known]
-    if not ids:
-        message = f"no run is called {ref!r}: the store has none yet"
-        return UsageError(message, remedies=(Remedy("make one", Command.RUN),))
-    if len(ref) < SHORTEST_PREFIX and any(id_.startswith(ref) for id_ in ids):
-        return UsageError(
-            f"{ref!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
-            "characters of it, or the run's label"
-        )
-    names = {name: name for name in (*ids, *(row.label for row in known if row.label is not None), *_KNOWN)}
-    prefixes = {id_[: len(ref)]: id_ for id_ in reversed(ids)}  # of several that begin alike the newest
-    near = get_close_matches(ref, prefixes | names, n=1)
-    hint = f"did you mean {(prefixes | names)[near[0]]}?" if near else f"the newest runs are {_join_ids(ids)}"
-    return UsageError(f"no run is called {ref!r}; {hint}")
 
 
 def resolve_beside(connection: Connection, ref: str, run_id: str, suite: str) -> str:
@@ -147,8 +126,7 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial:
     if ref == PROMOTED:
         return promoted_run(connection, suite)
     if ref not in _OFFSETS:
-        near = get_close_matches(ref, _KNOWN, n=1, cutoff=0)
-        raise UsageError(f"{ref!r} names no run; did you mean {near[0]}? Known: {', '.join(_KNOWN)}")
+        raise unknown_name(ref)
     judging = of_suite(_judging(connection), suite).limit(1).offset(_OFFSETS[ref])
     complete = None if partial else connection.scalar(judging.where(run.c.status == RunStatus.COMPLETE.value))
     found = complete or connection.scalar(judging)
@@ -163,8 +141,3 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial:
         hint = ", only imports, by which nothing is judged or sized"
     message = f"{ref} means nothing here: the store {which}{its_suite} yet{hint}"
     raise UsageError(message, remedies=(Remedy("make one", Command.RUN),))
-
-
-def _join_ids(ids: list[str]) -> str:
-    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-    return ", ".join(ids[:_SHOWN]) + more

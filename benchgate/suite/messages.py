@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from benchgate.errors import nearest, suggestion
 from benchgate.suite.schema import Suite
 from benchgate.suite.types import Expected
 from benchgate.suite.yaml import Fault, Path
@@ -88,20 +88,6 @@ def sections(root: Slot = ROOT) -> Iterator[tuple[str, type[BaseModel]]]:
             below = f"{place}.{key}" if place else key
             suffix = "" if inner.entry is None else "[]" if get_origin(inner.kind) is tuple else ".<name>"
             waiting.append((below + suffix, inner.entry or inner))
-
-
-def nearest(word: str, options: Iterable[str]) -> str | None:
-    """Return the option most similar to a word, regardless of case; None without a similar one."""
-    spelled = {option.lower(): option for option in options}
-    close = difflib.get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
-    return spelled[close[0]] if close else None
-
-
-def suggestion(word: str, options: Iterable[str]) -> str:
-    """Return `did you mean …?`, or all options if none is similar."""
-    known = list(dict.fromkeys(options))
-    near = nearest(word, known)
-    return f"did you mean `{near}`?" if near else f"expected one of {', '.join(known)}"
 
 
 def expectation(slot: Slot) -> str:

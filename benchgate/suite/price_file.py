@@ -9,9 +9,9 @@ from typing import Self
 
 from pydantic import ValidationError, model_validator
 
-from benchgate.errors import Problem, SuiteError
+from benchgate.errors import Problem, SuiteError, nearest, suggestion
 from benchgate.suite.deployment import PriceTerms, TokenPrices
-from benchgate.suite.messages import Slot, faults_of, nearest, suggestion
+from benchgate.suite.messages import Slot, faults_of
 from benchgate.suite.types import Day, Kind, Price, Section, Text, key
 from benchgate.suite.yaml import Document, Fault, read_text
 

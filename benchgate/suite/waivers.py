@@ -12,11 +12,11 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, StringConstraints, ValidationError, ValidationInfo, field_validator
 
-from benchgate.errors import SuiteError
+from benchgate.errors import SuiteError, suggestion
 from benchgate.model.metric import METRICS
 from benchgate.model.verdict import MAX_WAIVER_DAYS, RELEASE_CHARACTERS, Waiver, Waivers
 from benchgate.suite.checks import Check
-from benchgate.suite.messages import Slot, faults_of, suggestion
+from benchgate.suite.messages import Slot, faults_of
 from benchgate.suite.types import Day, Expected, Name, Section, Text, Written, checked, key, text
 from benchgate.suite.yaml import Document, Fault, read_text
 from benchgate.units import show_found

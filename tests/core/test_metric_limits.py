@@ -10,8 +10,9 @@ import pytest
 from benchgate.gate.evidence import intervals
 from benchgate.gate.evidence.costs import hourly_cost
 from benchgate.gate.evidence.shares import Counts
-from benchgate.gate.summary.metric_rows import TREND_METRICS, metric_rows
+from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import TREND_METRICS
 from benchgate.stats.distributions import Limits
 from tests.fakes.evals import Answers, evidence_of, suite_of
 from tests.fakes.measured import Effect, SuiteText, measured

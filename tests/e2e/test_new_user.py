@@ -11,6 +11,8 @@ import shlex
 import shutil
 import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -438,6 +440,31 @@ def test_a_mistake_is_refused_before_a_request_is_sent(
 @pytest.mark.parametrize("mistake", SERVERS, ids=lambda one: one.name)
 def test_a_server_that_cannot_be_measured_is_named(world: World, mistake: Mistake, servers: Mapping[str, str]) -> None:
     require_parts(world, mistake, servers)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "gate nosuch", "report nosuch", "show nosuch", "compare good nosuch", "promote nosuch", "publish good",
+        "publish nosuch --comment", "run s.yaml --resume --run nosuch", "gate @last",
+        "gate --store none.db", "runs --store none.db", "trend ttft",
+        "trend ttft_s --store none.db", "verify none.json --report r.html", "capacity --demand none.yaml",
+    ],
+)  # fmt: skip
+def test_a_wrong_name_is_refused_before_the_slow_imports(world: World, command: str) -> None:
+    (world.folder / "s.yaml").write_text(SUITE)
+    slow = ("sqlalchemy", "numpy", "scipy", "ruamel")
+    script = f"""
+import atexit, sys
+atexit.register(lambda: print("loaded:", *[name for name in {slow!r} if name in sys.modules]))
+from benchgate.cli.app import main
+main()
+"""
+    words = [sys.executable, "-c", script, *shlex.split(command)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GITHUB_")}
+    done = subprocess.run(words, cwd=world.folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.splitlines()[-1].strip() == "loaded:", done.stderr
 
 
 def test_there_are_sixty_mistakes() -> None:

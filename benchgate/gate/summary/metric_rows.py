@@ -25,7 +25,7 @@ from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.gate.summary.figures import TaskFigures, task_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import MEAN, QUANTILES
+from benchgate.model.metric import MEAN, MEAN_METRICS, QUANTILES
 from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
@@ -64,20 +64,7 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
             yield MetricRow(arm, name, None, None, None, mean, len(items), lower, upper)
 
 
-TREND_METRICS = (
-    "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
-    "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
-    "usd_per_million_input_tokens", "usd_per_million_total_tokens",
-    *(f"{name}_s" for name in LATENCIES), "accuracy_ratio",
-    "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
-    "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
-    "output_tokens_per_accelerator_per_s", "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
-    "capacity_in_flight_per_accelerator",
-)  # fmt: skip
 _Number = tuple[float | None, Limits | None]
-IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS
-LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCIES) | frozenset(IMPORTED_METRICS)
-MEAN_METRICS = frozenset(LATENCIES) - {"itl"}  # which has many values a request, so its requests are not paired
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:

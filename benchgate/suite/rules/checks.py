@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from benchgate.errors import suggestion
 from benchgate.model.metric import (
     ADVISORY_METRICS,
     FAILURE_METRICS,
@@ -17,7 +18,6 @@ from benchgate.model.metric import (
 )
 from benchgate.suite.checks import Check, judges
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.messages import suggestion
 from benchgate.suite.rules.base import SECTIONS, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part

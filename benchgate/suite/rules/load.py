@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from benchgate.errors import Problem
+from benchgate.errors import Problem, suggestion
 from benchgate.model.request import ENDPOINTS
 from benchgate.suite.checks import Check
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
-from benchgate.suite.messages import suggestion
 from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_positions
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import Lengths, Workload

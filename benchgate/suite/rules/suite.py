@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from benchgate.errors import Problem, UsageError
+from benchgate.errors import Problem, UsageError, suggestion
 from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.checks import Check
 from benchgate.suite.deployment import written_out
 from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.messages import suggestion
 from benchgate.suite.rules import checks, load
 from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes

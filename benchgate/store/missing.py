@@ -1,0 +1,83 @@
+"""Refusal of a store or a run that does not exist, without SQLAlchemy: to import that costs more than all the rest."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from difflib import get_close_matches
+from pathlib import Path
+from urllib.parse import quote
+
+from benchgate.errors import Command, Remedy, UsageError
+
+SHORTEST_PREFIX = 13  # length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix
+PROMOTED = "@promoted"
+NAMES = ("@latest", "@previous", PROMOTED)
+_SHOWN = 5
+
+
+def require_stored(address: str, *references: str) -> None:
+    """Raise UsageError for an SQLite file that does not exist, and for a run that is not in it.
+
+    Other addresses, and whatever is wrong with the file itself, are left to `Store`.
+    """
+    if not address or "://" in address:
+        return
+    given = Path(address).expanduser()
+    path = Path(os.path.realpath(given))
+    if path.is_dir():
+        return
+    if not path.exists():
+        raise missing_store(str(given))
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+            known = database.execute("SELECT id, label FROM run ORDER BY started_at DESC, id DESC").fetchall()
+    except sqlite3.Error:
+        return
+    for reference in references:
+        if reference.startswith("@"):
+            if reference not in NAMES:
+                raise unknown_name(reference)
+        elif not any(
+            reference in (run_id, label) or (len(reference) >= SHORTEST_PREFIX and run_id.startswith(reference))
+            for run_id, label in known
+        ):
+            raise unknown_run(reference, known)
+
+
+def missing_store(shown: str) -> UsageError:
+    """Return the error for an address without a store."""
+    message = f"there is no benchgate store at {shown}"
+    return UsageError(message, remedies=(Remedy("check the address, or make one", Command.RUN),))
+
+
+def unknown_name(reference: str) -> UsageError:
+    """Return the error for a name like `@last`."""
+    near = get_close_matches(reference, NAMES, n=1, cutoff=0)
+    return UsageError(f"{reference!r} names no run; did you mean {near[0]}? Known: {', '.join(NAMES)}")
+
+
+def unknown_run(reference: str, known: Sequence[tuple[str, str | None]]) -> UsageError:
+    """Return the error for a reference to none of the known runs: their ids and labels, newest first."""
+    ids = [run_id for run_id, _ in known]
+    if not ids:
+        message = f"no run is called {reference!r}: the store has none yet"
+        return UsageError(message, remedies=(Remedy("make one", Command.RUN),))
+    if len(reference) < SHORTEST_PREFIX and any(run_id.startswith(reference) for run_id in ids):
+        return UsageError(
+            f"{reference!r} is too short for a run id: those of one day begin alike; give at least {SHORTEST_PREFIX} "
+            "characters of it, or the run's label"
+        )
+    names = {name: name for name in (*ids, *(label for _, label in known if label is not None), *NAMES)}
+    prefixes = {run_id[: len(reference)]: run_id for run_id in reversed(ids)}  # of several that begin alike the newest
+    near = get_close_matches(reference, prefixes | names, n=1)
+    hint = f"did you mean {(prefixes | names)[near[0]]}?" if near else f"the newest runs are {join_ids(ids)}"
+    return UsageError(f"no run is called {reference!r}; {hint}")
+
+
+def join_ids(ids: Sequence[str]) -> str:
+    """Return a few of the ids, and the number of the others."""
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return ", ".join(ids[:_SHOWN]) + more
