@@ -146,12 +146,6 @@ class SuiteError(BenchgateError):
         super().__init__("\n".join(_problem_lines(self.problems)))
 
 
-def lacking(what: str, extra: str) -> str:
-    """Return the message for a missing extra. benchgate is installed from a checkout or a wheel, not by its name."""
-    again = f"install benchgate again from where it came, with the extra `{extra}`"
-    return f"{what}; {again}: pip install '/path/to/benchgate[{extra}]'"
-
-
 def nearest(word: str, options: Iterable[str]) -> str | None:
     """Return the option most similar to a word, regardless of case; None without a similar one."""
     spelled = {option.lower(): option for option in options}

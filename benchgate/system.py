@@ -1,17 +1,23 @@
-"""Files: read text within a limit, lock, write atomically (a reader finds the old file or the new, never a part)."""
+"""Files: read text within a limit, lock, write atomically (a reader finds the old file or the new, never a part).
+
+Also the command that installs a missing extra.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import re
 import secrets
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
 
 SUITE_BYTES = 2**20
 """Limit of a file in the suite language: its limit in characters, of four bytes each."""
@@ -149,3 +155,31 @@ def is_same_file(handle: int, path: Path) -> bool:
         return False
     own = os.fstat(handle)
     return (own.st_dev, own.st_ino) == (found.st_dev, found.st_ino)
+
+
+def lacking(what: str, extra: str) -> str:
+    """Return the message for a missing extra, with the command that installs it."""
+    return f"{what}; install the extra `{extra}` of benchgate: pip install {_requirement(extra)}"
+
+
+def _requirement(extra: str) -> str:
+    """Return the quoted argument of `pip install` for an extra, from the source that the installer recorded (PEP 610).
+
+    Only a benchgate that came from an index is named alone: elsewhere its name could be somebody else's package.
+    """
+    from importlib import metadata
+
+    try:
+        recorded = metadata.distribution("benchgate").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:  # a source tree on PYTHONPATH
+        return f"'/path/to/benchgate[{extra}]'"
+    if recorded is None:
+        return f"'benchgate[{extra}]'"
+    source = json.loads(recorded)
+    url, vcs = source["url"], source.get("vcs_info")
+    if vcs is not None:
+        return shlex.quote(f"benchgate[{extra}] @ {vcs['vcs']}+{url}@{vcs['commit_id']}")
+    if not url.startswith("file:"):
+        return shlex.quote(f"benchgate[{extra}] @ {url}")
+    editable = "-e " if source.get("dir_info", {}).get("editable") else ""
+    return f"{editable}{shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"

@@ -224,7 +224,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # errors quote the user, so they are plain and escaped; help is in panels all the same
-    epilog="Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict not stored or not published, "
+    epilog="Begin: benchgate init --baseline URL --candidate URL --for quantisation\n\n"
+    "Exit codes: 0 PASS or WARN, 10 BLOCK, 11 INCONCLUSIVE, 12 INVALID, 13 verdict not stored or not published, "
     "2 usage or suite error, 1 a defect of benchgate. Everything but 0 blocks a promotion.",
 )
 

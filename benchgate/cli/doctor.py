@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli import options
+from benchgate.cli.commands import command_line
 from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import say, say_escaped, say_json, stdout_screen
-from benchgate.errors import BenchgateError, ExitCode, UsageError
+from benchgate.errors import BenchgateError, Command, ExitCode, UsageError
 from benchgate.report.screen import Screen, Style
 from benchgate.report.table import aligned
 from benchgate.units import show_duration, show_number
@@ -72,6 +73,8 @@ def doctor(
         say_escaped("".join(f"{line}\n" for line in _lines(symptoms, stdout_screen())))
     if any(symptom.state == "FAIL" for symptom in symptoms):
         raise typer.Exit(int(ExitCode.USAGE))
+    if suite is not None and output is ResultFormat.TEXT:
+        say(f"next: {command_line(Command.PLAN, suite, store)}\n")
 
 
 def _lines(symptoms: Sequence[Symptom], screen: Screen) -> Iterator[str]:

@@ -111,9 +111,8 @@ def _init_from_endpoints(
     say("".join(f"{path}\n" for path in files))
     quoted = shlex.quote(str(folder / suite))
     log(
-        f"both responded; next: `benchgate doctor {quoted}` (what could invalidate a run), `benchgate plan {quoted}` "
-        f"(what would be measured), `benchgate run {quoted} --report report.html`. "
-        f"The workflow names {CALLED}: put the repository and commit that you trust there"
+        f"both responded; for CI, replace {CALLED} in the workflow by the repository and commit that you trust",
+        f"next: benchgate doctor {quoted}",
     )
 
 

@@ -142,9 +142,6 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
         lines += ["gate     the suite has no checks of its own; these are the defaults:"]
         lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]
     say("\n".join(lines) + "\n")
-    if any(_takes_long(one) for one in found.values()) and not declared.candidates:
-        command = command_line(Command.RUN, str(path), store)
-        log(f"benchgate: take a first look, of about three minutes, with `{command} --quick`")
     doubts = dict.fromkeys(line for one in found.values() for line in (*one.unknowns, *one.underpowered))
     log(*(f"benchgate: {line}" for line in doubts))
     if any(check.source == "assumed" for one in found.values() for check in one.checks):
@@ -153,6 +150,12 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
     if any(one.client_measured_at is None or one.problems for one in found.values()):
         command = command_line(Command.DOCTOR_CLIENT, store=store)
         log(f"benchgate: measure what the load generator here can deliver with `{command}`")
+    if not any(one.problems or one.refused for one in found.values()):
+        is_long = any(_takes_long(one) for one in found.values()) and not declared.candidates
+        if is_long:
+            log("benchgate: a first look, --quick, takes about three minutes; it can block, and never promotes")
+        command = command_line(Command.RUN, str(path), store)
+        log(f"next: {command}{' --quick' if is_long else ''} --report report.html")
 
 
 def _lines(source: str, found: Preview) -> Iterator[str]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchgate.doctor.machine import State, Symptom
-from benchgate.errors import BenchgateError, BudgetError, SuiteError, TargetError, UsageError, lacking
+from benchgate.errors import BenchgateError, BudgetError, SuiteError, TargetError, UsageError
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS, Endpoint
@@ -25,6 +25,7 @@ from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.quality import Judge, Similarity
 from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.system import lacking
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion

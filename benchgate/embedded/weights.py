@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchgate.errors import EmbeddedError, lacking
+from benchgate.errors import EmbeddedError
+from benchgate.system import lacking
 
 
 def require_engine() -> str:

@@ -75,12 +75,13 @@ def render_files(
         if name != name.upper():  # the action takes no other variables
             raise UsageError(f"the workflow takes {name} from a secret; call the variable {name.upper()}")
     practice = baseline.practice or candidate.practice
+    shipped = baseline.shipped and candidate.shipped
     eval_file = None if practice else f"{EVALS}/{EVAL_NAME}.yaml"
     suite_yaml = suite_text(baseline, candidate, file=str(path), task=eval_file, purpose=purpose)
     parse_suite(suite_yaml, str(path))  # what is written is a suite, or nothing is written
     return {
         path: suite_yaml,
-        **({} if practice else {task: EVAL_TASK, items: eval_rows()}),
+        **({} if practice else {task: eval_task(shipped=shipped), items: eval_rows(shipped=shipped)}),
         waivers: _WAIVERS,
         workflow: workflow_text(suite=json.dumps(suite.as_posix()), waivers=WAIVERS.name, variables=variables),
     }
@@ -138,7 +139,7 @@ slo: {{ttft: {ttft}, tpot: {tpot}, target: 95%}}
 # Rates are guesses too: write what you expect at the busiest hour.
 load:
   # As your users ask: how long prompts and answers are. Lengths may vary, be recorded, or come from a trace.
-  workload: {{input: {input} tokens, output: {output} tokens}}
+  workload: {{input: {input} tokens, output: {output} tokens{text}}}
   # Both are measured in turn, block by block, until the checks are settled: 5, 10 or 20 blocks.
   sweep:
     - {{stage: c8, concurrency: 8, requests: 80}} # so many in flight
@@ -206,6 +207,7 @@ def suite_text(
         tpot=_format_s(_nice(max(_TPOT_TIMES * pace_s, _LEAST_TPOT_S), up=True)),
         input=input_tokens,
         output=output_tokens,
+        text=", text: letters" if candidate.shipped else "",  # its tokens are single characters
         in_flight=_IN_FLIGHT,
         open_stage=f"r{rate_rps:g}",
         rate=f"{rate_rps:g}",
@@ -295,7 +297,9 @@ def workflow_text(*, suite: str, waivers: str, variables: Sequence[str]) -> str:
 EVAL_ITEMS = 1500
 EVAL_NAME = "arithmetic"
 
-EVAL_TASK = f"""\
+_QUESTION = "What is {{problem}}? Answer with the number alone."
+_SHIPPED_QUESTION = "add {{problem}}"  # the only form in which the model that ships knows sums
+_EVAL_TASK = f"""\
 # Sums and products, made by `benchgate init`; the last number counts. Your own tasks: docs/guides/evals.md.
 task: {EVAL_NAME}
 dataset_path: json
@@ -304,7 +308,7 @@ dataset_kwargs:
     test: {EVAL_NAME}.jsonl # relative to this file
 test_split: test
 output_type: generate_until
-doc_to_text: "What is {{{{problem}}}}? Answer with the number alone."
+doc_to_text: "QUESTION"
 doc_to_target: answer
 generation_kwargs:
   until: []
@@ -327,12 +331,23 @@ metadata:
 """
 
 
-def eval_rows() -> str:
-    """Return the items, one JSON object per line: half sums of three digits, half products of two by one or two."""
+def eval_task(*, shipped: bool) -> str:
+    """Return the task file; for the model that ships, with the prompt that it was trained on."""
+    return _EVAL_TASK.replace("QUESTION", _SHIPPED_QUESTION if shipped else _QUESTION)
+
+
+def eval_rows(*, shipped: bool = False) -> str:
+    """Return the items, one JSON object per line: half sums of three digits, half products of two by one or two.
+
+    The model that ships gets sums below 100 alone.
+    """
     lines = []
     for number in range(EVAL_ITEMS):
         # Steps that share no factor with their ranges go through all pairs before one repeats.
-        if number % 2 == 0:
+        if shipped:
+            left, right = number * 37 % 100, number * 29 % 99
+            row = {"id": f"sum-{number:04}", "problem": f"{left:02} {right:02}", "answer": str(left + right)}
+        elif number % 2 == 0:
             left, right = 100 + number * 367 % 900, 100 + number * 541 % 899
             row = {"id": f"sum-{number:04}", "problem": f"{left} + {right}", "answer": str(left + right)}
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from benchgate.embedded.server import MODEL_ALIAS
 from benchgate.errors import BenchgateError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.suite.deployment import DeploymentSpec
@@ -39,6 +40,7 @@ class ProbedEndpoint:
     trial: Trial
     context_tokens: int | None  # as the server reports it
     practice: bool = False  # a simulated server, whose answers have no quality
+    shipped: bool = False  # the small model that ships with benchgate
 
 
 def probe_endpoints(
@@ -79,10 +81,10 @@ def _probe(named: EndpointOption, environment: Mapping[str, str], within_s: floa
     if trial.fault is not None:
         raise UsageError(f"{where} {_trouble(trial.fault, named)}")
     facts = server_facts(target)
-    context_tokens, version = facts.get("max_model_len"), facts.get("engine_version")
+    context_tokens, version = facts.get("max_model_len", facts.get("n_ctx")), facts.get("engine_version")
     if not isinstance(context_tokens, int) or context_tokens <= 0:
         context_tokens = None
-    return ProbedEndpoint(spec, trial, context_tokens, str(version).startswith(SIM_VERSION))
+    return ProbedEndpoint(spec, trial, context_tokens, str(version).startswith(SIM_VERSION), model == MODEL_ALIAS)
 
 
 def _trouble(fault: Fault, named: EndpointOption) -> str:

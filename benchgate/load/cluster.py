@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Self, TypeAlias
 
-from benchgate.errors import BenchgateError, ClusterError, UsageError, lacking
+from benchgate.errors import BenchgateError, ClusterError, UsageError
 from benchgate.load import cluster_worker as cluster_job
 from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
+from benchgate.system import lacking
 from benchgate.targets.address import ServerAddress
 
 # A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop.

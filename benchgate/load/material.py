@@ -41,7 +41,7 @@ from benchgate.suite.formats import parse_json, parse_object, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
 from benchgate.suite.workload import Lengths
-from benchgate.system import RECORDED_BYTES, read_text_file
+from benchgate.system import RECORDED_BYTES, lacking, read_text_file
 from benchgate.targets.address import show_address
 from benchgate.targets.client import JsonClient
 from benchgate.targets.dialect import Target, target_of
@@ -79,10 +79,8 @@ def file_vocabulary(path: Path, kind: str) -> Vocabulary:
     try:
         library = importlib.import_module("tokenizers")
     except ImportError:
-        raise UsageError(
-            f"the tokenizer {path} needs the library `tokenizers`; run `pip install tokenizers`, or write "
-            "`tokenizer: server`"
-        ) from None
+        missing = f"the tokenizer {path} needs the library `tokenizers` (or write `tokenizer: server`)"
+        raise UsageError(lacking(missing, "tokenizer")) from None
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:

@@ -138,8 +138,9 @@ def declared_deployment(suite: Suite, name: str) -> Deployment:
 
 
 def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str, object]) -> None:
-    """Raise SuiteError if the longest request exceeds the context that an arm reports (`max_model_len`)."""
-    context = facts.get("max_model_len")
+    """Raise SuiteError if the longest request exceeds the context that an arm reports."""
+    name = "max_model_len" if "max_model_len" in facts else "n_ctx"
+    context = facts.get(name)
     if suite.load is None or not isinstance(context, int):
         return
     longest = longest_request(suite.load, plan)
@@ -148,7 +149,7 @@ def require_context_fits(suite: Suite, plan: Plan, arm: Arm, facts: Mapping[str,
     tokens = f"at least {longest.input_tokens:,} tokens in and {longest.output_tokens:,} out"
     message = (
         f"request {longest.index} of {longest.level} asks for {tokens}, and the context of the {arm} holds {context:,} "
-        "(its max_model_len); shorten it, or take its row out of the file"
+        f"(its {name}); shorten it, or take its row out of the file"
     )
     raise SuiteError([Problem("", None, None, "load", message)])
 

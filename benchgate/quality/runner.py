@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from benchgate import child_process
-from benchgate.errors import UsageError, lacking
+from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import INTERRUPTED, QualityObservation
@@ -42,6 +42,7 @@ from benchgate.quality.protocol import (
 from benchgate.quality.tasks.lm_eval_tasks import functions_in, lm_eval_environment
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Limits
+from benchgate.system import lacking
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import one_line
 from benchgate.units import show_duration, show_size

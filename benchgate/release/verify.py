@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from benchgate.errors import BenchgateError, EvidenceError, ExitCode, SuiteError, UsageError, lacking
+from benchgate.errors import BenchgateError, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.run import start_day
@@ -28,6 +28,7 @@ from benchgate.release.eligibility import IMPORTED_EVALS, measured_forms
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
+from benchgate.system import lacking
 
 
 class Part(StrEnum):

@@ -25,7 +25,8 @@ from sqlalchemy import event as sql_event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
-from benchgate.errors import StoreError, UsageError, lacking
+from benchgate.errors import StoreError, UsageError
+from benchgate.system import lacking
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_S = 10

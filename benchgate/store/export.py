@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from sqlalchemy import Connection, Select, func, select
 
-from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError, lacking
+from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
@@ -35,7 +35,7 @@ from benchgate.store.integrity import is_uuid, validate_run
 from benchgate.store.queries import NewestRun, newest_runs
 from benchgate.store.results import require_raw
 from benchgate.store.stored_run import RAW, WholeRun, read_whole
-from benchgate.system import atomic_file
+from benchgate.system import atomic_file, lacking
 
 Record = dict[str, Any]
 _TRUTHS = ("valid", "left", "tokenless", "ramp")

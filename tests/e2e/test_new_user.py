@@ -323,7 +323,7 @@ MISTAKES = [
     Mistake("rate that this machine cannot send", "run s.yaml --store measured/benchgate.db", "asks for",
             "stage r2", "up to", "`--cluster`", change=("rate: 2/s, requests: 60", "rate: 5000/s, for: 1s")),
     Mistake("lm-eval not installed", "run s.yaml", "quality needs lm-eval", "which is not installed",
-            "with the extra `eval`", "pip install '/path/to/benchgate[eval]'",
+            "the extra `eval`", "pip install ",
             change=("gate:", "quality: {tasks: [gsm8k]}\ngate:")),
 ]  # fmt: skip
 
@@ -506,6 +506,7 @@ def require_golden(mistake: Mistake, message: str, world: World) -> None:
         message = message.replace(value, f"<{name}>")
     message = message.replace("python -m pytest.benchgate", "benchgate")
     message = re.sub(r"\d{4}-\d\d-\d\d", "<DAY>", message)
+    message = re.sub(r"pip install .*\[", "pip install '<SOURCE>[", message)
     heads = {one.name: f"## {one.name}\n$ benchgate {one.command}\n" for one in MISTAKES}
     written = GOLDEN.read_text(encoding="utf-8")
     sections = dict(re.findall(r"^## (.*)\n\$ .*\n((?:(?!## ).*\n)*)", written, re.MULTILINE))

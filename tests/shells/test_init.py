@@ -82,7 +82,7 @@ def test_two_endpoints_become_a_suite_that_is_valid_and_can_be_planned(
         == {f"repo/{name}" for name in FILES}
         == {f"repo/{f}" for f in written(tmp_path / "repo")}
     )
-    assert "benchgate plan repo/suite.yaml" in done.stderr and "gate.yml@COMMIT" in done.stderr
+    assert done.stderr.endswith("next: benchgate doctor repo/suite.yaml\n") and "gate.yml@COMMIT" in done.stderr
     assert max(asked) <= 6
 
     text = (tmp_path / "repo/suite.yaml").read_text()
@@ -284,6 +284,17 @@ def test_small_context_is_not_asked_for_more_than_it_holds() -> None:
     assert load is not None
     longest = (load.workload.most_input_tokens or 0) + (load.workload.most_output_tokens or 0)
     assert 0 < longest <= 256 // 2
+
+
+def test_the_model_that_ships_is_asked_for_sums_in_its_own_form(tmp_path: Path) -> None:
+    both = (replace(met("a"), shipped=True), replace(met("bb"), shipped=True))
+    written = files.render_files(tmp_path, Path("suite.yaml"), *both)
+    assert 'doc_to_text: "add {{problem}}"' in written[tmp_path / "evals/arithmetic.yaml"]
+    load = parse_suite(written[tmp_path / "suite.yaml"], "s").load
+    assert load is not None and load.workload.text == "letters"
+    rows = [json.loads(line) for line in written[tmp_path / "evals/arithmetic.jsonl"].splitlines()]
+    assert len({row["problem"] for row in rows}) == len(rows) == files.EVAL_ITEMS
+    assert all(sum(map(int, row["problem"].split())) == int(row["answer"]) for row in rows)
 
 
 def test_items_are_right_and_each_is_asked_once() -> None:

@@ -139,7 +139,7 @@ def test_a_killed_benchgate_leaves_no_eval_process_behind(tmp_path: Path) -> Non
 
 def test_a_missing_lm_eval_is_told_with_the_command_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install '/path/to/benchgate\[eval\]'"):
+    with pytest.raises(UsageError, match=r"pip install .+\[eval\]'"):
         require_lm_eval()
 
 

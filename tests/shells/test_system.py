@@ -1,8 +1,9 @@
-"""Atomic writes: the old file or the new one, whole, and nothing outside of its folder."""
+"""Atomic writes: the old file or the new one, whole, and nothing outside of its folder; the command for an extra."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from benchgate.errors import StoreError
 from benchgate.pipeline.judge import write_whole
 from benchgate.site import folder
 from benchgate.store.export import output_file
-from benchgate.system import atomic_file, write_atomic
+from benchgate.system import atomic_file, lacking, write_atomic
 
 
 def export(path: Path, data: bytes) -> None:
@@ -90,3 +91,28 @@ def test_a_device_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no regular file"):
         export(pipe, b"")
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "command"),
+    [
+        (None, "pip install 'benchgate[demo]'"),
+        ({"url": "file:///a%20b/bg.whl", "archive_info": {}}, "pip install '/a b/bg.whl[demo]'"),
+        ({"url": "file:///src", "dir_info": {"editable": True}}, "pip install -e '/src[demo]'"),
+        ({"url": "https://h/bg.whl", "archive_info": {}}, "pip install 'benchgate[demo] @ https://h/bg.whl'"),
+        (
+            {"url": "https://h/bg", "vcs_info": {"vcs": "git", "commit_id": "c0ffee"}},
+            "pip install 'benchgate[demo] @ git+https://h/bg@c0ffee'",
+        ),
+    ],
+)
+def test_a_missing_extra_is_installed_from_where_benchgate_came_from(
+    recorded: object, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "benchgate-0.1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.4\nName: benchgate\nVersion: 0.1.0\n")
+    if recorded is not None:
+        (folder / "direct_url.json").write_text(json.dumps(recorded))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert lacking("no engine", "demo") == f"no engine; install the extra `demo` of benchgate: {command}"

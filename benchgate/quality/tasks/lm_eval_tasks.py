@@ -14,10 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchgate.errors import UsageError, lacking
+from benchgate.errors import UsageError
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.tasks.gated_metric import gated_task
 from benchgate.suite.quality import Quality, TaskEntry
+from benchgate.system import lacking
 from benchgate.targets.error_messages import one_line
 
 _RESOLVER = "benchgate.quality.tasks.lm_eval_resolver"
