@@ -29,9 +29,10 @@ from benchgate.system import lacking
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion
-from benchgate.telemetry.engine_metrics import BadPageError, read_page
+from benchgate.telemetry.engine_metrics import BadPageError, UnreadError, read_page, split_replicas
+from benchgate.telemetry.prometheus import PrometheusSource
 from benchgate.telemetry.replicas import replica_counter
-from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
+from benchgate.telemetry.sources import PageSource, sources_of
 from benchgate.units import as_written, show_duration, show_percent
 
 CERTIFICATE_DAYS = 14.0
@@ -223,21 +224,33 @@ def _stream(name: str, endpoint: Endpoint, trial: Trial, where: str) -> Symptom:
     return Symptom(name, State.OK, found)
 
 
+_NO_METRICS = "set its address (`metrics: ADDRESS`), or `metrics: off`; without it no check of telemetry can be judged"
+
+
 def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mapping[str, str]) -> Iterator[Symptom]:
-    """Check the page of the server's own metrics, if there is one."""
-    page = sources_of(spec, target, environment).page
-    if page is None:
-        return
-    remedy = "set its address (`metrics: ADDRESS`), or `metrics: off`; without it no check of telemetry can be judged"
-    try:
-        with PageSource(page, target) as source:
-            fetched = source.fetch()
-        page_values = read_page(fetched.text, target.model, fetched.start_time)
-    except (UnreadError, BadPageError) as error:
-        yield Symptom(f"{name} metrics", State.WARN, str(error), remedy)
-        return
-    found = f"a page of {page_values.engine} with {len(page_values.values)} values that are read"
-    yield Symptom(f"{name} metrics", State.OK, found)
+    """Check every page of the server's own metrics, and the series in a Prometheus."""
+    sources = sources_of(spec, target, environment)
+    names = [f"{name} metrics {replica.name}" for replica in sources.replicas] or [f"{name} metrics"]
+    for title, address in zip(names, sources.addresses, strict=False):
+        try:
+            with PageSource(address, target) as source:
+                fetched = source.fetch()
+            page = read_page(fetched.text, target.model, fetched.start_time)
+        except (UnreadError, BadPageError) as error:
+            yield Symptom(title, State.WARN, str(error), _NO_METRICS)
+            continue
+        yield Symptom(title, State.OK, f"a page of {page.engine} with {len(page.values)} values that are read")
+    if sources.prometheus is not None:
+        try:
+            with PrometheusSource(sources.prometheus) as prometheus:
+                samples, age_s, _ = prometheus.fetch().read()
+        except (UnreadError, BadPageError) as error:
+            yield Symptom(f"{name} metrics", State.WARN, str(error), "correct `prometheus` or `selector`")
+            return
+        label = sources.prometheus.label_of(samples)
+        count = len(split_replicas(samples, label, None))
+        found = f"series of {count} replicas by the label `{label}`, scraped {show_duration(max(age_s, 0.0))} ago"
+        yield Symptom(f"{name} metrics", State.OK, found)
 
 
 _OTHER_FILES = 256  # open beside the streams: libraries, the store, pipes of other processes

@@ -34,6 +34,7 @@ from benchgate.gate.reasons import (
     noise_notes,
     verdict_reason,
 )
+from benchgate.gate.summary.slow_replicas import slow_replica_notes
 from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS
@@ -63,7 +64,12 @@ def judge(
     checks = check_results(specs, suite, comparison, guards)
     added = creep_checks(suite, judged, checks) if reference is None else ()
     attempts = attempt_notes(judged) if reference is None else ()
-    notes = (*attempts, *noise_notes(comparison, suite), *session_notes(judged))
+    notes = (
+        *attempts,
+        *noise_notes(comparison, suite),
+        *session_notes(judged),
+        *slow_replica_notes(judged),
+    )
     states: tuple[WaiverState, ...] = ()
     if waivers is not None:
         checks, states = apply_waivers(waivers, specs, checks, suite, comparison)

@@ -6,8 +6,8 @@ maximum count. Values that a server does not report are absent, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby, pairwise
 
@@ -19,7 +19,8 @@ class Gauge(StrEnum):
 
     RUNNING = "running_requests"
     WAITING = "waiting_requests"
-    KV_USAGE = "kv_usage_ratio"
+    KV_USAGE = "kv_usage_ratio"  # of several replicas the largest
+    KV_USAGE_MEAN = "kv_usage_mean_ratio"  # over replicas; of a single one not reported
     ACCEPTANCE = "speculation_acceptance_ratio"  # of engines that report only the ratio
     GPU_BUSY = "gpu_busy_ratio"
     GPU_BANDWIDTH = "gpu_memory_bandwidth_ratio"  # of peak memory bandwidth
@@ -52,6 +53,54 @@ class Counter(StrEnum):
 
 TelemetryMetric = Gauge | Counter
 
+
+class Role(StrEnum):
+    """Part of a request that a replica serves, where prefill and decode are split."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+_BY_ONE_ROLE: Mapping[TelemetryMetric, Role] = {
+    Counter.PROMPT_TOKENS: Role.PREFILL,
+    Counter.PREFIX_QUERIES: Role.PREFILL,
+    Counter.PREFIX_HITS: Role.PREFILL,
+    Counter.PREFILL_S: Role.PREFILL,
+    Counter.PREFILLED: Role.PREFILL,
+    Counter.GENERATION_TOKENS: Role.DECODE,
+    Counter.REQUESTS: Role.DECODE,
+    Counter.QUEUED: Role.DECODE,
+    Counter.DRAFTED: Role.DECODE,
+    Counter.ACCEPTED: Role.DECODE,
+    Counter.DECODE_S: Role.DECODE,
+    Counter.DECODED: Role.DECODE,
+    Gauge.ACCEPTANCE: Role.DECODE,
+}
+"""Metrics that both roles report for one request; only those of this role count."""
+_ADDED_UP = frozenset({Gauge.RUNNING, Gauge.WAITING, Gauge.GPU_POWER, *Counter})
+
+
+def combine_replicas(
+    replicas: Sequence[tuple[Role | None, Mapping[TelemetryMetric, float]]],
+) -> dict[TelemetryMetric, float]:
+    """Return the values of a whole deployment: sums, the fullest KV cache, and means of the other ratios.
+
+    A metric that one of its replicas lacks has no value. Where prefill and decode are split, a request passes through
+    both roles and is counted once.
+    """
+    combined: dict[TelemetryMetric, float] = {}
+    is_split = {role for role, _ in replicas} >= set(Role)
+    for metric in dict.fromkeys(metric for _, values in replicas for metric in values):
+        counting = _BY_ONE_ROLE.get(metric) if is_split else None
+        values = [values.get(metric) for role, values in replicas if counting in (None, role) or role is None]
+        known = [value for value in values if value is not None]
+        if len(known) == len(values):
+            combined[metric] = sum(known) if metric in _ADDED_UP else sum(known) / len(known)
+            if metric is Gauge.KV_USAGE:
+                combined |= {metric: max(known), Gauge.KV_USAGE_MEAN: combined[metric]}
+    return combined
+
+
 FIRST_SAMPLE_S = 0.5  # time of the first sample after a stage's start; later ones come every second
 _AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
@@ -67,8 +116,20 @@ class TelemetrySample:
 
 
 @dataclass(frozen=True, slots=True)
+class Replica:
+    """Samples of one replica, at the instants of its window's; one without values: it did not answer."""
+
+    name: str
+    role: Role | None
+    readings: tuple[TelemetrySample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TelemetryWindow:
-    """Samples before, during and after one stage of one side in one block, in order of time."""
+    """Samples before, during and after one stage of one side in one block, in order of time.
+
+    `readings` are those of the whole deployment; `replicas` are known where its metrics tell them apart.
+    """
 
     stage: str
     arm: Arm
@@ -79,10 +140,27 @@ class TelemetryWindow:
     drained: bool  # the last sample follows the end of all work on the server, not a time limit
     readings: tuple[TelemetrySample, ...]
     problems: tuple[str, ...] = ()  # why there are no samples
+    replicas: tuple[Replica, ...] = ()
+
+    def of(self, replica: Replica) -> TelemetryWindow:
+        """Return the window of one replica alone."""
+        return replace(self, readings=replica.readings, replicas=())
+
+    @property
+    def restarted_replicas(self) -> tuple[str, ...]:
+        """Return the names of replicas that were restarted within the window, as far as they report it."""
+        return tuple(replica.name for replica in self.replicas if self.of(replica).fell)
+
+    @property
+    def fell(self) -> bool:
+        """Return True if another process answered, or a counter of the server fell, also between distant samples."""
+        counters = [word for word in Counter if word is not Counter.GPU_ENERGY_J]
+        reported = ([v for r in self.readings if (v := r.values.get(word)) is not None] for word in counters)
+        return len(self.markers) > 1 or any(other < one for values in reported for one, other in pairwise(values))
 
     def change(self, word: Counter) -> float | None:
         """Return the growth of a counter over the stage; None when not reported at both ends, or after a restart."""
-        if len(self.readings) < 2 or len(self.markers) > 1:
+        if len(self.readings) < 2 or len(self.markers) > 1 or self.restarted_replicas:
             return None
         before, after = self.readings[0].values.get(word), self.readings[-1].values.get(word)
         if before is None or after is None:
@@ -135,7 +213,9 @@ class TelemetryWindow:
     def restarted(self) -> bool:
         """Return True if another process answered within the window, or a counter of the server (not energy) fell."""
         counters = [word for word in Counter if word is not Counter.GPU_ENERGY_J]
-        return len(self.markers) > 1 or any(
+        if len(self.markers) > 1 or self.restarted_replicas:
+            return True
+        return any(
             word in one.values and other.values.get(word, one.values[word]) < one.values[word]
             for one, other in pairwise(self.readings)
             for word in counters

@@ -270,7 +270,8 @@ def session_event(suite: Suite, environment: Mapping[str, str], run_id: str, spo
     for arm, name in suite.arm_names.items():
         spec, hashes = suite.deployments[name], dict[str, str]()
         # The keys that decide which server answers.
-        keys = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "metrics", "gpu")}
+        keys = {name: getattr(spec, name) for name in ("url", "proxy", "api_key", "gpu")}
+        keys |= {**spec.metrics.addresses, "metrics.api_key": spec.metrics.api_key}
         keys |= {f"headers.{name}": text for name, text in spec.headers.items()}
         keys |= {f"ready.metrics[{n}]": text for n, text in enumerate(spec.ready.metrics if spec.ready else ())}
         for key, text in keys.items():

@@ -171,7 +171,7 @@ def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) 
     problems: list[Problem] = []
     for name, spec in _arms(suite):
         problems += _target_problems(f"deployments.{name}", spec, suite_dir, environment)
-        pages = [("metrics", spec.metrics), ("gpu", spec.gpu)]
+        pages = [*spec.metrics.addresses.items(), ("gpu", spec.gpu)]
         pages += [("ready.metrics", text) for text in (spec.ready.metrics if spec.ready is not None else ())]
         for key, text in pages:
             try:
@@ -179,6 +179,11 @@ def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) 
                     resolve_page(key, text, environment)
             except UsageError as error:
                 problems.append(_problem(f"deployments.{name}.{key}", str(error)))
+        if spec.metrics.api_key is not None:
+            try:
+                resolve_secret(spec.metrics.api_key, environment)
+            except UsageError as error:
+                problems.append(_problem(f"deployments.{name}.metrics.api_key", str(error)))
         if _audits(suite) and (address := _address(spec.url or _EMBEDDED_URL, environment)) is not None:
             problems += _unaudited(name, audit_refusal(address))
     return problems

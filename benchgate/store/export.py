@@ -27,6 +27,7 @@ from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageEr
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.telemetry import TelemetrySample
 from benchgate.store import rows, tables
 from benchgate.store.bundle import SUFFIX, read_bundle, read_file, write_bundle
 from benchgate.store.database import Database, fetch
@@ -238,12 +239,20 @@ def _item_records(evidence: Evidence) -> dict[str, Iterable[Record]]:
 
 
 def _readings(evidence: Evidence) -> Iterator[Record]:
-    """Yield one record per sample of a server's own metrics; unknown values are left out."""
+    """Yield one record per sample of a server and of its replicas; unknown values are left out."""
     for window in evidence.telemetry:
         place = {"arm": window.arm.value, "stage": window.stage, "block": window.block, "position": window.position}
         for reading in window.readings:
-            values = {metric.value: value for metric, value in reading.values.items()}
-            yield place | without_infinities({"at_s": reading.at_s, "marker": reading.marker, "values": values})
+            yield place | _reading(reading)
+        for replica in window.replicas:
+            of_replica = {"replica": replica.name, "role": None if replica.role is None else replica.role.value}
+            yield from (place | of_replica | _reading(reading) for reading in replica.readings)
+
+
+def _reading(reading: TelemetrySample) -> Record:
+    values = {metric.value: value for metric, value in reading.values.items()}
+    found: Record = without_infinities({"at_s": reading.at_s, "marker": reading.marker, "values": values})
+    return found
 
 
 def without_infinities(value: Any) -> Any:

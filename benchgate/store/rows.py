@@ -42,7 +42,15 @@ from benchgate.model.run import (
     ServerStart,
     ShadowObservation,
 )
-from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import (
+    Counter,
+    Gauge,
+    Replica,
+    Role,
+    TelemetryMetric,
+    TelemetrySample,
+    TelemetryWindow,
+)
 from benchgate.store import codec
 
 Row = dict[str, Any]
@@ -268,18 +276,18 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
 def telemetry_row(window: TelemetryWindow) -> Row:
     """Return one window as a row, without its place in the run: a column per metric, NaN where absent."""
     check_text(window.stage, "the stage of the telemetry")
-    meta = {
+    meta: dict[str, object] = {
         "engine": window.engine,
         "ended_s": window.ended_s,
         "drained": window.drained,
         "problems": list(window.problems),
     }
-    columns: dict[str, Any] = {
-        metric.value: np.array([reading.values.get(metric, np.nan) for reading in window.readings], dtype=np.float64)
-        for metric in sorted({metric for reading in window.readings for metric in reading.values})
-    }
+    columns = _sample_columns(window.readings)
     columns[_AT_S] = np.array([reading.at_s for reading in window.readings], dtype=np.float64)
-    columns[_MARKER] = tuple(reading.marker for reading in window.readings)
+    if window.replicas:
+        meta["replicas"] = [{"name": replica.name, "role": replica.role} for replica in window.replicas]
+        for number, replica in enumerate(window.replicas):
+            columns |= {f"{number}/{name}": column for name, column in _sample_columns(replica.readings).items()}
     return {
         "arm": window.arm.value,
         "stage": window.stage,
@@ -291,20 +299,34 @@ def telemetry_row(window: TelemetryWindow) -> Row:
     }
 
 
-def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
-    """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
-    columns = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+def _sample_columns(readings: Sequence[TelemetrySample]) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        metric.value: np.array([reading.values.get(metric, np.nan) for reading in readings], dtype=np.float64)
+        for metric in sorted({metric for reading in readings for metric in reading.values})
+    }
+    columns[_MARKER] = tuple(reading.marker for reading in readings)
+    return columns
+
+
+def _read_samples(columns: Mapping[str, Any], instants: Sequence[float], prefix: str) -> tuple[TelemetrySample, ...]:
+    own = {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
     values: dict[TelemetryMetric, list[float]] = {
         _TELEMETRY_METRICS[name]: np.asarray(column, dtype=np.float64).tolist()
-        for name, column in columns.items()
-        if name not in (_AT_S, _MARKER)
+        for name, column in own.items()
+        if "/" not in name and name not in (_AT_S, _MARKER)
     }
-    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
-    markers = [None if marker is None else str(marker) for marker in columns[_MARKER]]
-    readings = tuple(
+    markers = [None if marker is None else str(marker) for marker in own[_MARKER]]
+    return tuple(
         TelemetrySample(at_s, {one: column[i] for one, column in values.items() if not math.isnan(column[i])}, marker)
         for i, (at_s, marker) in enumerate(zip(instants, markers, strict=True))
     )
+
+
+def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
+    """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
+    columns = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+    instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
+    readings = _read_samples(columns, instants, "")
     if len(readings) != row["n_rows"]:
         raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
     meta = json.loads(row["meta"])
@@ -318,6 +340,14 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
         drained=meta["drained"],
         readings=readings,
         problems=tuple(meta["problems"]),
+        replicas=tuple(
+            Replica(
+                known["name"],
+                None if known["role"] is None else Role(known["role"]),
+                _read_samples(columns, instants, f"{number}/"),
+            )
+            for number, known in enumerate(meta.get("replicas", ()))
+        ),
     )
 
 

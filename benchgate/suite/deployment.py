@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 
 from benchgate.errors import UsageError
 from benchgate.model.request import ENDPOINTS
@@ -37,6 +45,7 @@ from benchgate.suite.types import (
     text,
 )
 from benchgate.suite.workload import BodyFields, Count
+from benchgate.units import show_found
 
 
 class Energy(Section):
@@ -457,11 +466,6 @@ def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
         raise UsageError(f"`{key}` refers to what is not the address of a page of metrics; correct it") from None
 
 
-Metrics = Annotated[
-    str,
-    AfterValidator(lambda text: text if text in (AUTO, OFF) else check_page(text)),
-    Expected('"auto", "off" or the address of a page like "http://host:9090/metrics"'),
-]
 Gpu = Annotated[
     str,
     AfterValidator(lambda text: text if text == NVIDIA_SMI else check_page(text)),
@@ -469,6 +473,116 @@ Gpu = Annotated[
 ]
 ReplicaPage = Annotated[
     str, AfterValidator(check_page), Expected('the address of a replica\'s page like "http://host-1:8000/health"')
+]
+
+
+class ReplicaMetrics(Section):
+    """A replica's page of metrics. In short, its address."""
+
+    url: ReplicaPage = key("Address of the replica's page of metrics")
+    role: Literal["prefill", "decode"] | None = optional(
+        "Part of a request that it serves, where prefill and decode are split"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_address(cls, found: Any) -> Any:
+        return {"url": found} if isinstance(found, str) else found
+
+    @model_serializer(mode="wrap")
+    def _short(self, serialise: SerializerFunctionWrapHandler) -> Any:
+        return serialise(self) if self.role is not None else self.url
+
+
+_PROMETHEUS_API = ("/api/v1/query", "/api/v1", "/api")
+_SELECTOR = re.compile(r"\{.*\}", re.DOTALL)
+_METRICS = (
+    '"auto", "off", the address of a page like "http://host:9090/metrics", a list of one page of each replica, or a '
+    "mapping with `prometheus` and `selector`"
+)
+
+
+def _check_prometheus(address: str) -> str:
+    base = address.rstrip("/")
+    for ending in _PROMETHEUS_API:
+        if reference_name(address) is None and base.endswith(ending):
+            raise ValueError(f"ends in {ending}, which benchgate adds itself; write the part before it")
+    return check_address(address)
+
+
+PrometheusAddress = Annotated[
+    str,
+    AfterValidator(_check_prometheus),
+    Expected('an address like "http://prometheus:9090" or a reference like "${env:PROM_URL}"'),
+]
+
+
+def _check_selector(text: str) -> None:
+    if _SELECTOR.fullmatch(text) is None:
+        raise ValueError("""is no selector of series; write it in braces, like '{job="vllm"}'""")
+
+
+Selector = Annotated[Text, checked(_check_selector), Expected("""a selector of series like '{job="vllm"}'""")]
+
+
+class Metrics(Section):
+    """Source of the server's own metrics: one `page`, a page of each of its `replicas`, or `prometheus`.
+
+    In short, the page or the list of pages itself. Counters and waiting requests are added up over the replicas; the
+    KV cache usage is that of the fullest. While one replica does not answer, there is no sum.
+    """
+
+    page: Text | None = optional("`auto` (`/metrics` of the server itself), `off` or the address of a page")
+    replicas: tuple[ReplicaMetrics, ...] = optional("One page of each replica", default=(), min_length=1)
+    prometheus: PrometheusAddress | None = optional(
+        "Base address of a Prometheus that scrapes the replicas, without `/api/v1`"
+    )
+    selector: Selector | None = optional("Series of the replicas in Prometheus")
+    replica_label: Text | None = optional("Label that tells replicas apart. Default: `pod`, else `instance`")
+    role_label: Text | None = optional("Label with the role of a replica, `prefill` or `decode`")
+    api_key: Reference | None = optional("Sent to Prometheus as a bearer token")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_short_form(cls, found: Any) -> Any:
+        if isinstance(found, str):
+            return {"page": found}
+        if isinstance(found, list | tuple):
+            return {"replicas": found}
+        if isinstance(found, dict | Metrics):
+            return found
+        raise ValueError(f"found {show_found(found)}; expected {_METRICS}")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if sum((self.page is not None, bool(self.replicas), self.prometheus is not None)) != 1:
+            raise ValueError("needs exactly one of `page`, `replicas` and `prometheus`")
+        if self.page not in (None, AUTO, OFF):
+            check_page(str(self.page))
+        if (self.prometheus is None) != (self.selector is None):
+            raise ValueError("`prometheus` and the `selector` of its series belong together; add the missing one")
+        if self.prometheus is None and (self.replica_label or self.role_label or self.api_key):
+            raise ValueError("`replica_label`, `role_label` and `api_key` belong to `prometheus`, which is missing")
+        urls = [replica.url for replica in self.replicas]
+        if len(set(urls)) < len(urls):
+            raise ValueError("names a page twice; each replica has a page of its own")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _short(self, serialise: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = serialise(self)
+        return next(iter(written.values())) if self.prometheus is None else written
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Return every address by its key; it may be a reference, `auto` or `off`."""
+        found = {"metrics": self.page or self.prometheus}
+        found |= {f"metrics[{n}]": replica.url for n, replica in enumerate(self.replicas)}
+        return {name: address for name, address in found.items() if address is not None}
+
+
+MetricsSource = Annotated[
+    Metrics, Expected(_METRICS), Written(text(), {"type": "array", "items": {"type": ["string", "object"]}})
 ]
 
 
@@ -485,7 +599,8 @@ CountCommand = Annotated[Text, checked(_check_command), Expected("a command that
 
 
 class Ready(Section):
-    """The number of replicas: counted by `metrics` or by `command`; without both, by the server itself.
+    """The number of replicas: counted by `metrics` or by `command`; without both, by the deployment's own `metrics`
+    where that lists its replicas, else by the server itself.
 
     The run waits until all replicas are ready, for at most `limits.ready`. They are counted again before every block,
     after every stage with actions, and at the end. Another number makes the load checks INVALID (`replicas-changed`). A
@@ -613,9 +728,10 @@ class DeploymentSpec(Section):
         "reports",
         alias="context",
     )
-    metrics: Metrics = optional(
-        "Page of the server's own metrics, read around every stage. `auto` requests `/metrics` of the server itself",
-        default=AUTO,
+    metrics: MetricsSource = optional(
+        "The server's own metrics, read around every stage. `auto` requests `/metrics` of the server itself. "
+        "Default: `auto`",
+        default=Metrics(page=AUTO),
     )
     gpu: Gpu | None = optional("Source of accelerator metrics, like `http://host:9400/metrics`")
     gpu_devices: tuple[Annotated[Whole, Field(ge=0)], ...] = optional(

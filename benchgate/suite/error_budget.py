@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchgate import units
-from benchgate.suite.deployment import Service, check_address, reference_name
+from benchgate.suite.deployment import PrometheusAddress, Service
 from benchgate.suite.stages import TrafficName
-from benchgate.suite.types import Duration, Expected, Section, Text, Written, key, positive_share, quantity, text
+from benchgate.suite.types import Duration, Section, Text, Written, key, positive_share, quantity, text
 
 BudgetMetric = Literal["error_rate", "goodput"]
 
@@ -20,7 +20,6 @@ MOST_SPENT = 1e9  # implausible number of spent budgets
 BURN_ALARM = 14.4
 """The burn that pages: 2 % of a budget of 30 days in one hour (Beyer and others, The Site Reliability Workbook, 5)."""
 
-_API = ("/api/v1/query", "/api/v1", "/api")
 _DAY_S, _HOUR_S = 86_400.0, 3_600.0
 
 
@@ -39,14 +38,6 @@ def parse_spent_ratio(found: object) -> float:
     return ratio
 
 
-def _server(address: str) -> str:
-    base = address.rstrip("/")
-    for ending in _API:
-        if reference_name(address) is None and base.endswith(ending):
-            raise ValueError(f"ends in {ending}, which benchgate adds itself; write the part before it")
-    return check_address(address)
-
-
 _PERCENT = Written(text(units.PATTERNS[units.parse_percent_ratio]))
 Objective = Annotated[
     float, *quantity(_parse_objective, 'a percentage like "99.5%"', pattern_of=units.parse_percent_ratio),
@@ -54,11 +45,6 @@ Objective = Annotated[
 ]  # fmt: skip
 SpentShare = Annotated[
     float, *quantity(parse_spent_ratio, 'a percentage like "40%"', pattern_of=units.parse_percent_ratio), Field(ge=0)
-]
-PrometheusAddress = Annotated[
-    str,
-    AfterValidator(_server),
-    Expected('an address like "http://prometheus:9090" or a reference like "${env:PROM_URL}"'),
 ]
 
 

@@ -31,6 +31,7 @@ _NO_DEFAULTS = (
 _HELPERS = ("shadow.judge", "shadow.similarity", "error_budget.spent.prometheus")
 _REFERENCES = (
     *(f"deployments.*.{key}" for key in ("api_key", "proxy", "url", "metrics", "gpu", "headers.*", "ready.metrics.*")),
+    *(f"deployments.*.metrics.{key}" for key in ("*", "*.url", "replicas.*", "replicas.*.url")),
     *(f"{helper}.{key}" for helper in _HELPERS for key in ("api_key", "url", "headers.*")),
 )
 """Keys whose references are resolved."""

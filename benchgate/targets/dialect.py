@@ -130,7 +130,7 @@ def dialect_of(spec: DeploymentSpec) -> Dialect:
         extra={**engine.extra, **spec.extra},
         leave_out=spec.leave_out,
         max_tokens_field=spec.max_tokens_field,
-        flags_page=None if spec.metrics == OFF else engine.flags_page,
+        flags_page=None if spec.metrics.page == OFF else engine.flags_page,
     )
 
 

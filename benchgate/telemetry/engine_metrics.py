@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
+from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +286,31 @@ class BadPageError(ValueError):
     """A response that is no metrics page."""
 
 
+class UnreadError(Exception):
+    """A source could not be read. `hopeless`: it does not exist, and another attempt will not change that."""
+
+    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
+        super().__init__(reason)
+        self.hopeless = hopeless
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPage:
+    """The values of one replica. `marker` changes when its server restarts; None where nothing reports that."""
+
+    values: Mapping[TelemetryMetric, float]
+    marker: str | None = None
+    role: Role | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The values on one metrics page. `marker` changes when the server restarts; None where nothing on it does."""
+    """The values on one metrics page, and those of each replica whose label is on it."""
 
     engine: str
     values: Mapping[TelemetryMetric, float]
     marker: str | None
+    replicas: Mapping[str, ReplicaPage] = field(default_factory=dict)
 
 
 def parse_samples(page: str) -> list[Sample]:
@@ -308,16 +326,48 @@ def parse_samples(page: str) -> list[Sample]:
 
 def read_page(text: str, model: str, start_time: str | None = None) -> Page:
     """Read the values for a model; `start_time` is from a header. Raises BadPageError for an unknown engine."""
-    samples = parse_samples(text)
+    return read_samples(parse_samples(text), model, start_time)
+
+
+REPLICA_LABELS = ("replica", "pod", "instance")  # of a page that a router or a federation writes
+ROLE_LABEL = "role"
+
+
+def read_samples(samples: Sequence[Sample], model: str, start_time: str | None = None) -> Page:
+    """Read the values for a model. Raises BadPageError for an unknown engine."""
     names = {sample.name for sample in samples}
     engine = next((e for e, page in PAGES.items() if any(name.startswith(page.prefix) for name in names)), None)
     if engine is None:
         raise BadPageError("it has no name that a known engine uses")
-    page = PAGES[engine]
-    marker = [str(sample.value) for sample in samples if sample.name in page.start_times]
-    if start_time is not None:
-        marker.append(start_time)
-    return Page(engine, _values(samples, page.names, model), ",".join(sorted(marker)) or None)
+    known = PAGES[engine].names
+    label = next((one for one in REPLICA_LABELS if any(one in sample.labels for sample in samples)), None)
+    replicas = {
+        name: ReplicaPage(_values(own, known, model), marker_of(own, engine), role)
+        for name, role, own in (split_replicas(samples, label, ROLE_LABEL) if label is not None else ())
+    }
+    marker = [part for part in (marker_of(samples, engine), start_time) if part is not None]
+    return Page(engine, _values(samples, known, model), ",".join(marker) or None, replicas)
+
+
+def marker_of(samples: Sequence[Sample], engine: str) -> str | None:
+    """Return the start times among the samples, which change when the server restarts."""
+    own = [str(sample.value) for sample in samples if sample.name in PAGES[engine].start_times]
+    return ",".join(sorted(own)) or None
+
+
+def split_replicas(
+    samples: Sequence[Sample], label: str, role_label: str | None
+) -> list[tuple[str, Role | None, list[Sample]]]:
+    """Return each replica's name, role and samples by their labels; samples without the label belong to none."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        if sample.labels.get(label):
+            found.setdefault(sample.labels[label], []).append(sample)
+    roles = {
+        name: next((s.labels[role_label] for s in own if role_label is not None and role_label in s.labels), None)
+        for name, own in found.items()
+    }
+    return [(name, Role(r) if (r := roles[name]) in tuple(Role) else None, own) for name, own in sorted(found.items())]
 
 
 def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMetric, float]:

@@ -19,8 +19,8 @@ from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import json_object
-from benchgate.telemetry.engine_metrics import BadPageError, parse_samples
-from benchgate.telemetry.sources import PageSource, UnreadError, sources_of
+from benchgate.telemetry.engine_metrics import BadPageError, UnreadError, parse_samples
+from benchgate.telemetry.sources import PageSource, sources_of
 
 COMMAND_LIMIT_S = 30.0
 _AT_ONCE = 16
@@ -86,8 +86,10 @@ def replica_counter(
     """Return the counter, None where no number of replicas is declared. Raises UsageError for a bad reference."""
     if spec.ready is None:
         return None
+    sources = sources_of(spec, target, environment)
     addresses = tuple(resolve_page("ready.metrics", text, environment) for text in spec.ready.metrics)
-    return ReplicaCounter(target, spec.ready, log, addresses, sources_of(spec, target, environment).page)
+    addresses = addresses or tuple(replica.address for replica in sources.replicas)
+    return ReplicaCounter(target, spec.ready, log, addresses, sources.page)
 
 
 def _count_by_command(command: tuple[str, ...], target: Target, log: Path) -> Counted:

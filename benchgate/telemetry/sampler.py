@@ -5,23 +5,49 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
-from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import (
+    FIRST_SAMPLE_S,
+    Gauge,
+    Replica,
+    TelemetryMetric,
+    TelemetrySample,
+    TelemetryWindow,
+    combine_replicas,
+)
 from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.engine_metrics import BadPageError, Page, read_dcgm, read_page
-from benchgate.telemetry.sources import Fetched, PageSource, SmiSource, Sources, UnreadError
+from benchgate.telemetry.engine_metrics import (
+    BadPageError,
+    ReplicaPage,
+    UnreadError,
+    read_dcgm,
+    read_page,
+    read_samples,
+    split_replicas,
+)
+from benchgate.telemetry.prometheus import PrometheusSource, QueryResult
+from benchgate.telemetry.sources import Fetched, PageSource, SmiSource, Sources, join_markers
 
 _T = TypeVar("_T")
 
 _EVERY_S = 1.0
 _DRAIN_S = 2.0  # how long a server may go on with requests that nobody waits for any more
 _DRAIN_EVERY_S = 0.05
+_SCRAPE_S = 65.0  # how long to wait for the next scrape of a Prometheus: intervals are up to a minute
+_SCRAPE_EVERY_S = 0.5
+_AT_ONCE = 16
+_UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
+
+
+def _page_name(number: int) -> str:
+    return f"page {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +55,22 @@ class Snapshot:
     """The unparsed pages of one instant of a stage, and the reasons for missing ones."""
 
     at_s: float
-    page: Fetched | None
+    pages: tuple[Fetched | QueryResult | None, ...]  # as the sources of metrics, None where one did not answer
     gpu: Fetched | Mapping[TelemetryMetric, float] | None
     client_load: float | None
     problems: tuple[UnreadError, ...] = ()
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """The values of a snapshot. `age_s` is that of the oldest scrape of a Prometheus, and `scrape` its time."""
+
+    engines: set[str] = field(default_factory=set)
+    values: dict[TelemetryMetric, float] = field(default_factory=dict)  # of one page, and of the accelerators
+    marker: str | None = None
+    replicas: dict[str, ReplicaPage] = field(default_factory=dict)
+    age_s: float = 0.0
+    scrape: float | None = None
 
 
 @dataclass(slots=True)
@@ -51,14 +89,18 @@ class Sampler:
         self._sources = sources
         self._target = target
         self._stack = ExitStack()
-        self._page: Callable[[], Fetched] | None = None
+        self._pages: list[Callable[[], Fetched | QueryResult]] = []
+        self._threads: ThreadPoolExecutor | None = None
         self._gpu: Callable[[], Fetched | Mapping[TelemetryMetric, float]] | None = None
         self._given_up: dict[str, UnreadError] = {}  # a missing page will not appear later
 
     def __enter__(self) -> Self:
         sources, enter = self._sources, self._stack.enter_context
-        if sources.page is not None:
-            self._page = enter(PageSource(sources.page, self._target)).fetch
+        self._pages = [enter(PageSource(address, self._target)).fetch for address in sources.addresses]
+        if sources.prometheus is not None:
+            self._pages = [enter(PrometheusSource(sources.prometheus)).fetch]
+        if len(self._pages) > 1:
+            self._threads = enter(ThreadPoolExecutor(min(len(self._pages), _AT_ONCE), "benchgate-metrics"))
         if sources.gpu == NVIDIA_SMI:
             self._gpu = enter(SmiSource(sources.devices)).fetch
         elif sources.gpu is not None:
@@ -71,7 +113,7 @@ class Sampler:
     @property
     def reads(self) -> bool:
         """True if there is anything to read."""
-        return self._page is not None or self._gpu is not None
+        return bool(self._pages) or self._gpu is not None
 
     @contextmanager
     def stage(self) -> Iterator[Snapshots]:
@@ -79,9 +121,9 @@ class Sampler:
         snapshots = Snapshots()
         if self.reads:
             # Requests cancelled before, of a warm-up or a background, may still run; they are none of this stage's.
-            first, _ = self._when_idle(lambda: 0.0, time.monotonic() + _DRAIN_S)
+            first, _ = self._when_idle(lambda: 0.0, time.monotonic())
             snapshots.taken.append(first)
-        there = [name for name, source in (("page", self._page), ("gpu", self._gpu)) if source is not None]
+        there = [*map(_page_name, range(len(self._pages))), *(["gpu"] if self._gpu is not None else [])]
         if all(name in self._given_up for name in there):
             yield snapshots
             return
@@ -96,7 +138,7 @@ class Sampler:
             thread.join()
         # Until nothing runs or waits: the counters then hold all of the stage.
         last, snapshots.drained = self._when_idle(
-            lambda: max(time.monotonic() - began_s, snapshots.ended_s), began_s + snapshots.ended_s + _DRAIN_S
+            lambda: max(time.monotonic() - began_s, snapshots.ended_s), began_s + snapshots.ended_s
         )
         snapshots.taken.append(last)
 
@@ -105,16 +147,44 @@ class Sampler:
         if not self.reads:
             return None
         problems: dict[str, None] = {}  # each once, in order
-        engines, readings, has_values = set(), [], False
+        parsed = []
         for snapshot in snapshots.taken:
             problems.update(dict.fromkeys(map(str, snapshot.problems)))
-            page, values = self._parse(snapshot, problems)
-            has_values = has_values or bool(values)
-            if page is not None:
-                engines.add(page.engine)
+            parsed.append(self._parse(snapshot, problems))
+        names = self._replica_names(parsed, problems)
+        roles = {name: page.role for one in parsed for name, page in one.replicas.items()}
+        roles |= {replica.name: replica.role for replica in self._sources.replicas}
+        taken, last_scrape = list[tuple[TelemetrySample, _Parsed]](), None
+        for number, (snapshot, one) in enumerate(zip(snapshots.taken, parsed, strict=True)):
+            at_s, is_edge = snapshot.at_s, number in (0, len(parsed) - 1)
+            if one.scrape is not None and not is_edge:
+                at_s -= one.age_s
+                if at_s < 0 or one.scrape == last_scrape:
+                    continue
+            last_scrape = one.scrape
+            values, marker = dict(one.values), one.marker
+            if self._combines:
+                pages = {name: one.replicas.get(name) for name in names}
+                values |= combine_replicas([(roles.get(n), page.values if page else {}) for n, page in pages.items()])
+                marker = join_markers([page.marker if page else None for page in pages.values()])
             if snapshot.client_load is not None:
                 values[Gauge.CLIENT_LOAD] = snapshot.client_load
-            readings.append(TelemetrySample(snapshot.at_s, values, page.marker if page is not None else None))
+            taken.append((TelemetrySample(at_s, values, marker), one))
+        has_values = any(one.values or one.replicas for one in parsed)
+        engines = {engine for one in parsed for engine in one.engines}
+        replicas = [
+            Replica(
+                name,
+                roles.get(name),
+                tuple(
+                    TelemetrySample(sample.at_s, page.values, page.marker)
+                    if (page := one.replicas.get(name)) is not None
+                    else TelemetrySample(sample.at_s, {})
+                    for sample, one in taken
+                ),
+            )
+            for name in names
+        ]
         return TelemetryWindow(
             stage=stage,
             arm=arm,
@@ -123,9 +193,25 @@ class Sampler:
             engine=", ".join(sorted(engines)) or None,
             ended_s=snapshots.ended_s,
             drained=snapshots.drained,
-            readings=tuple(readings) if has_values else (),
+            readings=tuple(sample for sample, _ in taken) if has_values else (),
             problems=tuple(problems),
+            replicas=tuple(replicas) if has_values else (),
         )
+
+    @property
+    def _combines(self) -> bool:
+        """True if the values of the deployment are made of those of its replicas."""
+        return bool(self._sources.replicas) or self._sources.prometheus is not None
+
+    def _replica_names(self, parsed: Sequence[_Parsed], problems: dict[str, None]) -> list[str]:
+        """Return every replica of the window: one that is missing at an instant leaves no sum then."""
+        names = [replica.name for replica in self._sources.replicas]
+        names += sorted({name for one in parsed for name in one.replicas} - {*names})
+        expected = self._sources.expected
+        if self._sources.prometheus is not None and names and expected is not None and len(names) < expected:
+            problems[f"Prometheus has series of {len(names)} replicas, and `ready` declares {expected}"] = None
+            names += [f"not scraped #{number + 1}" for number in range(expected - len(names))]
+        return names
 
     def _sample_stage(self, snapshots: Snapshots, began_s: float, over: threading.Event) -> None:
         due_s = FIRST_SAMPLE_S
@@ -134,27 +220,43 @@ class Sampler:
             snapshots.taken.append(snapshot)
             due_s = max(due_s + _EVERY_S, snapshot.at_s)
 
-    def _when_idle(self, at_s: Callable[[], float], until_s: float) -> tuple[Snapshot, bool]:
-        """Return the first snapshot of an idle server, or the last one before `until_s`; and whether it was idle.
+    def _when_idle(self, at_s: Callable[[], float], since_s: float) -> tuple[Snapshot, bool]:
+        """Return the first snapshot of an idle server, or the last one within a limit; and whether it was idle.
 
-        A server that does not report its running requests is not waited for, and counts as not idle.
+        What a Prometheus reports must have been scraped after `since_s`. A server that does not report its running
+        requests is not waited for, and counts as not idle.
         """
+        limit_s, every_s = (
+            (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
+        )
         while True:
             snapshot = self._snapshot(at_s())
-            _, values = self._parse(snapshot, {})
-            under_way = [values[gauge] for gauge in (Gauge.RUNNING, Gauge.WAITING) if gauge in values]
-            if not any(under_way) or time.monotonic() >= until_s:
-                return snapshot, bool(under_way) and not any(under_way)
-            time.sleep(_DRAIN_EVERY_S)
+            now_s, parsed = time.monotonic(), self._parse(snapshot, {})
+            pages = [parsed.values, *(page.values for page in parsed.replicas.values())]
+            under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
+            is_fresh = parsed.scrape is None or now_s - parsed.age_s >= since_s
+            if is_fresh and not any(under_way):
+                return snapshot, bool(under_way)
+            if now_s >= since_s + limit_s:
+                if not is_fresh:
+                    stale = UnreadError(f"Prometheus has no scrape of the {limit_s:g} s after the load ended")
+                    snapshot = replace(snapshot, pages=(None,), problems=(*snapshot.problems, stale))
+                return snapshot, False
+            time.sleep(every_s)
 
     def _snapshot(self, at_s: float) -> Snapshot:
         problems = list(self._given_up.values())
-        page = None if self._page is None else self._fetch("page", self._page, problems)
+
+        def fetch(number: int) -> Fetched | QueryResult | None:
+            return self._fetch(_page_name(number), self._pages[number], problems)
+
+        numbers = range(len(self._pages))
+        pages = tuple(map(fetch, numbers) if self._threads is None else self._threads.map(fetch, numbers))
         gpu = None if self._gpu is None else self._fetch("gpu", self._gpu, problems)
         load = None
         with suppress(OSError):
             load = os.getloadavg()[0]  # of this machine over the last minute
-        return Snapshot(at_s, page, gpu, load, tuple(problems))
+        return Snapshot(at_s, pages, gpu, load, tuple(problems))
 
     def _fetch(self, name: str, fetch: Callable[[], _T], problems: list[UnreadError]) -> _T | None:
         if name in self._given_up:
@@ -167,23 +269,48 @@ class Sampler:
             problems.append(exc)
             return None
 
-    def _parse(self, snapshot: Snapshot, problems: dict[str, None]) -> tuple[Page | None, dict[TelemetryMetric, float]]:
-        """Return the parsed page and all values. A source that serves no metrics page is given up."""
-        page, values = None, dict[TelemetryMetric, float]()
-        try:
-            if snapshot.page is not None:
-                page = read_page(snapshot.page.text, self._target.model, snapshot.page.start_time)
-                values.update(page.values)
-        except BadPageError as exc:
-            problems[self._give_up("page", f"the page of metrics cannot be used: {exc}")] = None
+    def _parse(self, snapshot: Snapshot, problems: dict[str, None]) -> _Parsed:
+        """Return the values of a snapshot. A source that serves no metrics is given up."""
+        parsed = _Parsed()
+        for number, fetched in enumerate(snapshot.pages):
+            try:
+                if isinstance(fetched, QueryResult):
+                    self._parse_series(fetched, parsed)
+                elif fetched is not None:
+                    self._parse_page(number, fetched, parsed)
+            except BadPageError as exc:
+                if isinstance(fetched, QueryResult):
+                    problems[str(exc)] = None  # replicas that are not scraped yet may be later
+                else:
+                    reason = f"the page of metrics cannot be used: {exc}"
+                    problems[self._give_up(_page_name(number), reason)] = None
         try:
             if isinstance(snapshot.gpu, Fetched):
-                values.update(read_dcgm(snapshot.gpu.text, self._sources.devices))
+                parsed.values.update(read_dcgm(snapshot.gpu.text, self._sources.devices))
             elif snapshot.gpu is not None:
-                values.update(snapshot.gpu)
+                parsed.values.update(snapshot.gpu)
         except BadPageError as exc:
             problems[self._give_up("gpu", f"the accelerators' page of metrics cannot be used: {exc}")] = None
-        return page, values
+        return parsed
+
+    def _parse_page(self, number: int, fetched: Fetched, parsed: _Parsed) -> None:
+        page = read_page(fetched.text, self._target.model, fetched.start_time)
+        parsed.engines.add(page.engine)
+        if self._sources.replicas:
+            replica = self._sources.replicas[number]
+            parsed.replicas[replica.name] = ReplicaPage(page.values, page.marker, replica.role)
+        else:
+            parsed.values.update(page.values)
+            parsed.marker, parsed.replicas = page.marker, dict(page.replicas)
+
+    def _parse_series(self, result: QueryResult, parsed: _Parsed) -> None:
+        query = self._sources.prometheus
+        assert query is not None, "it was the source"
+        samples, parsed.age_s, parsed.scrape = result.read()
+        for name, role, own in split_replicas(samples, query.label_of(samples), query.role_label):
+            page = read_samples(own, self._target.model)
+            parsed.engines.add(page.engine)
+            parsed.replicas[name] = ReplicaPage(page.values, page.marker, role)
 
     def _give_up(self, name: str, reason: str) -> str:
         self._given_up[name] = UnreadError(reason, hopeless=True)

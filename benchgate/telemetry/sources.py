@@ -16,8 +16,8 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError
-from benchgate.model.telemetry import Gauge, TelemetryMetric
-from benchgate.suite.deployment import AUTO, NVIDIA_SMI, OFF, DeploymentSpec, resolve_page
+from benchgate.model.telemetry import Gauge, Role, TelemetryMetric
+from benchgate.suite.deployment import AUTO, NVIDIA_SMI, OFF, DeploymentSpec, Metrics, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target
@@ -28,9 +28,11 @@ from benchgate.telemetry.engine_metrics import (
     PAGES,
     START_TIME_HEADER,
     BadPageError,
+    UnreadError,
     parse_samples,
     read_page,
 )
+from benchgate.telemetry.prometheus import PrometheusQuery, prometheus_query
 
 _USUAL_PATH = "/metrics"
 _CONNECT_S = 2.0
@@ -39,38 +41,72 @@ _LARGEST_PAGE_BYTES = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaSource:
+    """The metrics page of one replica (secret address)."""
+
+    name: str
+    role: Role | None
+    address: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a deployment (secret addresses); `gpu`: DCGM page or `nvidia-smi`; `devices` None: all."""
+    """The sources of a deployment (secret addresses): one `page`, a page of each replica, or Prometheus.
+
+    `gpu`: DCGM page or `nvidia-smi`; `devices` None: all. `expected` is the declared number of replicas.
+    """
 
     page: str | None = field(default=None, repr=False)
     gpu: str | None = field(default=None, repr=False)
     devices: tuple[int, ...] | None = None
+    replicas: tuple[ReplicaSource, ...] = ()
+    prometheus: PrometheusQuery | None = None
+    expected: int | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the address of every page of metrics."""
+        return tuple(replica.address for replica in self.replicas) or ((self.page,) if self.page is not None else ())
 
 
 def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, str]) -> Sources:
     """Resolve the sources of a deployment. Raises UsageError for a reference that is not set or holds no address."""
-    if spec.metrics == OFF:
-        page = None
-    elif spec.metrics == AUTO:
-        server, usual = ServerAddress.of(target.url), PAGES.get(target.dialect.engine)
-        if target.dialect.engine in NO_PAGE:
-            page = None
-        elif usual is None or usual.ports is None or server.port != usual.ports[0]:
-            page = target.page(_USUAL_PATH if usual is None else usual.path)
-        else:
-            page = f"http://{server._replace(port=usual.ports[1]).netloc}{usual.path}"
-    else:
-        page = resolve_page("metrics", spec.metrics, environment)
-    gpu = None if spec.gpu is None else resolve_page("gpu", spec.gpu, environment)
-    return Sources(page, gpu, spec.gpu_devices or None)
+    metrics = spec.metrics
+    return Sources(
+        _page_of(metrics.page, target, environment),
+        None if spec.gpu is None else resolve_page("gpu", spec.gpu, environment),
+        spec.gpu_devices or None,
+        _replica_sources(metrics, environment),
+        prometheus_query(metrics, target, environment) if metrics.prometheus is not None else None,
+        spec.ready.replicas if spec.ready is not None else None,
+    )
 
 
-class UnreadError(Exception):
-    """A source could not be read. `hopeless`: it does not exist, and another attempt will not change that."""
+def _page_of(page: str | None, target: Target, environment: Mapping[str, str]) -> str | None:
+    if page in (None, OFF):
+        return None
+    if page != AUTO:
+        return resolve_page("metrics", str(page), environment)
+    server, usual = ServerAddress.of(target.url), PAGES.get(target.dialect.engine)
+    if target.dialect.engine in NO_PAGE:
+        return None
+    if usual is None or usual.ports is None or server.port != usual.ports[0]:
+        return target.page(_USUAL_PATH if usual is None else usual.path)
+    return f"http://{server._replace(port=usual.ports[1]).netloc}{usual.path}"
 
-    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
-        super().__init__(reason)
-        self.hopeless = hopeless
+
+def _replica_sources(metrics: Metrics, environment: Mapping[str, str]) -> tuple[ReplicaSource, ...]:
+    """Name each replica by the host and port of its page; a path or a query may hold a token."""
+    addresses = [resolve_page("metrics", replica.url, environment) for replica in metrics.replicas]
+    hosts = [urlsplit(address).netloc.rpartition("@")[2] for address in addresses]
+    names = [
+        host if hosts.count(host) == 1 else f"{host} #{hosts[: number + 1].count(host)}"
+        for number, host in enumerate(hosts)
+    ]
+    return tuple(
+        ReplicaSource(name, None if replica.role is None else Role(replica.role), address)
+        for name, replica, address in zip(names, metrics.replicas, addresses, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +172,22 @@ def _is_of_server(address: str, target: Target) -> bool:
 
 
 def process_marker(sources: Sources, target: Target) -> str | None:
-    """Return a value that changes when the server process restarts, if its metrics page has one."""
-    if sources.page is None:
-        return None
-    try:
-        with PageSource(sources.page, target) as source:
-            page = source.fetch()
-        return read_page(page.text, target.model, page.start_time).marker
-    except (UnreadError, BadPageError):
-        return None
+    """Return a value that changes when a server process restarts; None if a page of metrics has none."""
+    markers = []
+    for address in sources.addresses:
+        try:
+            with PageSource(address, target) as source:
+                page = source.fetch()
+            markers.append(read_page(page.text, target.model, page.start_time).marker)
+        except (UnreadError, BadPageError):
+            markers.append(None)
+    return join_markers(markers)
+
+
+def join_markers(markers: Sequence[str | None]) -> str | None:
+    """Return one marker of several processes; None if one of them is unknown."""
+    known = [marker for marker in markers if marker is not None]
+    return ",".join(known) if known and len(known) == len(markers) else None
 
 
 # --- nvidia-smi -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import run_load_test
 from benchgate.model.deployment import Arm
 from benchgate.shadow.assessors import assessors_of
-from benchgate.suite.deployment import DeploymentSpec
+from benchgate.suite.deployment import DeploymentSpec, Metrics
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.quality import Shadow
 from benchgate.targets.client import AsyncJsonClient
@@ -96,7 +96,7 @@ def telemetry(url: str) -> None:
     assert page is not None
     with PageSource(page, target) as source:
         assert source.fetch().text == PAGE.decode()
-    named = DeploymentSpec(url=url, model="scripted", metrics=page)
+    named = DeploymentSpec(url=url, model="scripted", metrics=Metrics(page=page))
     assert sources_of(named, target, {}).page == page
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
-from benchgate.targets.dialect import DIALECTS, Target, 
-from benchgate.targets.endpoints import ask_body
+from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.discovery import list_models
+from benchgate.targets.endpoints import ask_body
 from benchgate.targets.probe import detect_engine, server_facts
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 

@@ -13,7 +13,15 @@ from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import (
+    Counter,
+    Gauge,
+    Replica,
+    Role,
+    TelemetryMetric,
+    TelemetrySample,
+    TelemetryWindow,
+)
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report.comparability import sides
 from benchgate.report.html import render_html
@@ -77,6 +85,46 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
     assert by_place["c1", "baseline"]["bottleneck"] == "decode"
     # 96 W for 2 s over 24 answers of 8 tokens each in every block.
     assert by_place["c1", "baseline"]["energy per token"] == "1.00 J"
+
+
+def of_a_fleet(seen: LoadObservation) -> TelemetryWindow:
+    whole = busy(seen)
+
+    def replica(name: str, role: Role, pace_s: float, *, restarts: bool = False) -> Replica:
+        after: dict[TelemetryMetric, float] = {
+            Counter.REQUESTS: 12.0,
+            Counter.DECODE_S: pace_s * 96,
+            Counter.GENERATION_TOKENS: 96.0,
+        }
+        samples = (
+            TelemetrySample(0, dict.fromkeys(after, 24.0 if restarts else 0.0)),
+            TelemetrySample(1, {Gauge.RUNNING: 2.0, Gauge.KV_USAGE: 0.5}),
+            TelemetrySample(2, {**after, Gauge.RUNNING: 0.0}),
+        )
+        return Replica(name, role, samples)
+
+    slow = 0.03 if seen.arm is Arm.CANDIDATE else 0.01
+    replicas = (
+        replica("p:1", Role.PREFILL, 0.01, restarts=seen.block == 0),
+        replica("d:1", Role.DECODE, 0.01),
+        replica("d:2", Role.DECODE, slow),
+        replica("d:3", Role.DECODE, 0.01),
+    )
+    return replace(whole, replicas=replicas)
+
+
+def test_replicas_and_roles_have_figures_of_their_own() -> None:
+    _, table = section(told(of_a_fleet)).tables
+    titles = [column.title for column in table.columns]
+    assert titles == [
+        "stage", "arm", "replica", "role", "requests", "output tokens", "running", "time per token", "KV cache, mean",
+        "KV cache, max", "restarts",
+    ]  # fmt: skip
+    rows = {row[:4]: dict(zip(titles, row, strict=True)) for row in table.rows}
+    assert rows["c1", "candidate", "d:2", "decode"]["time per token"] == "30.0 ms"
+    assert rows["c1", "candidate", "all", "decode"]["time per token"] == "16.7 ms"
+    assert rows["c1", "candidate", "all", "decode"]["running"] == "6.00"
+    assert rows["c1", "candidate", "p:1", "prefill"]["restarts"] == "1"
 
 
 def test_who_tells_nothing_is_named_once() -> None:

@@ -22,10 +22,11 @@ from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.pipeline.preflight import run_problems
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import ListenAddress, sim_settings
-from benchgate.suite.deployment import DeploymentSpec, Embedded
+from benchgate.suite.deployment import DeploymentSpec, Embedded, Metrics
 from benchgate.targets.dialect import DIALECTS, Target, dialect_of
+from benchgate.telemetry.engine_metrics import UnreadError
 from benchgate.telemetry.sampler import Sampler
-from benchgate.telemetry.sources import PageSource, SmiSource, Sources, UnreadError, sources_of
+from benchgate.telemetry.sources import PageSource, SmiSource, Sources, sources_of
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, run
@@ -323,7 +324,9 @@ def test_what_the_embedded_engine_tells_agrees_with_what_the_client_got(tmp_path
 
 def test_pages_that_cannot_be_are_problems_before_a_run_begins(tmp_path: Path) -> None:
     suite = SuiteText([{"metric": "error_rate", "max": "1%"}]).suite()
-    broken = suite.deployments["candidate"].model_copy(update={"metrics": "${env:PAGE}", "gpu": "${env:GPU}"})
+    broken = suite.deployments["candidate"].model_copy(
+        update={"metrics": Metrics(page="${env:PAGE}"), "gpu": "${env:GPU}"}
+    )
     suite = suite.model_copy(update={"deployments": {**suite.deployments, "candidate": broken}})
     assert [str(problem) for problem in run_problems(suite, tmp_path, {"PAGE": "nowhere"})] == [
         "deployments.candidate.metrics: `metrics` refers to what is not the address of a page of metrics; correct it",

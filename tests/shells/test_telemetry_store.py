@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
-from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, Replica, Role, TelemetrySample, TelemetryWindow
 from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
 from tests.shells.store_samples import DONE_AT, NASTY, PLAN, make_load, make_run
@@ -29,6 +31,16 @@ WINDOW = TelemetryWindow(
         TelemetrySample(2.5, {Counter.REQUESTS: 5.0 + 2**-40, Gauge.GPU_POWER: 301.25}, NASTY),
     ),
     problems=(NASTY, "could not be read"),
+)
+FLEET = replace(
+    WINDOW,
+    replicas=tuple(
+        Replica(name, role, tuple(TelemetrySample(r.at_s, values, r.marker) for r in WINDOW.readings))
+        for name, role, values in (
+            ("host:8000", Role.PREFILL, WINDOW.readings[0].values),
+            (NASTY, None, {}),
+        )
+    ),
 )
 SILENT = TelemetryWindow("c4", Arm.BASELINE, 0, 1, None, 3.0, False, (), ("HTTP 404",))
 
@@ -53,8 +65,8 @@ def execute(address: str, statement: str) -> None:
 
 
 def test_windows_come_back_as_they_were_written_and_in_order(store: Store) -> None:
-    run_id = write(store, WINDOW, SILENT)
-    assert store.evidence(run_id).telemetry == (WINDOW, SILENT)
+    run_id = write(store, WINDOW, SILENT, FLEET)
+    assert store.evidence(run_id).telemetry == (WINDOW, SILENT, FLEET)
 
 
 def test_a_run_without_telemetry_has_none(store: Store) -> None:

@@ -93,6 +93,8 @@ def server_kept_running(run: Evidence, suite: Suite) -> Violation | NotApplicabl
                 how = "a counter of the server decreased: it, or one of several at its address, was restarted or lost"
                 if len(window.markers) > 1:
                     how = "the server was restarted during the measurement"
+                if window.restarted_replicas:
+                    how = f"these replicas were restarted: {', '.join(window.restarted_replicas)}"
                 reason = f"stage {window.stage}, block {window.block + 1}, {arm.value}: {how}"
                 remedy = "find in its log why it went down; run again when it stays up"
                 return Violation(reason, remedy, invalidates=invalidated_by(arm, LOAD))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, FloatArray, RequestColumns
 from benchgate.model.request_metrics import Slo, meets_slo, succeeded
 from benchgate.model.run import LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, Role, TelemetrySample, TelemetryWindow, combine_replicas
 from benchgate.model.verdict import Verdict
 from benchgate.report import charts, display
 from benchgate.report.charts import Figure, Point, Spec
@@ -29,6 +29,7 @@ from benchgate.report.table import Table, group_starts, number_columns, text_col
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
 
+_REPLICA_NOTE = "Replicas as the metrics tell them apart. A role's figures are those of its replicas together."
 _TABLE_NOTE = "Counters are changes over a stage; gauges are sampled once a second."
 _MIN_SAMPLES = 3
 _BINS = 80
@@ -114,11 +115,13 @@ def servers_section(
     )
     fold = Fold("Bottleneck of each stage", (Lines(bottlenecks),), opened=not charted) if table else None
     silent = [f"Telemetry of the {line}." for side in sides for line in _silence(side)]
+    replicas = _replica_table(replica_telemetry(rows))
+    by_replica = (replicas, notes(_REPLICA_NOTE)) if replicas is not None else ()
     return Section(
         "servers",
         "Server telemetry",
-        present(*charted, table, notes(_TABLE_NOTE) if table else None, fold, notes(*silent)),
-        summary=present(table, Lines(bottlenecks)) if table else (),
+        present(*charted, table, notes(_TABLE_NOTE) if table else None, *by_replica, fold, notes(*silent)),
+        summary=present(table, Lines(bottlenecks), replicas) if table else (),
         link="Servers",
         rank=8,
     )
@@ -192,6 +195,7 @@ _COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
     ("waiting", lambda row: _number(row.mean(Gauge.WAITING))),
     ("waiting, max", lambda row: _number(row.peak(Gauge.WAITING))),
     ("queue wait", lambda row: _duration(row.ratio(Counter.QUEUE_S, Counter.QUEUED))),
+    ("KV cache, mean", lambda row: _share(row.mean(Gauge.KV_USAGE_MEAN))),
     ("KV cache, max", lambda row: _share(row.peak(Gauge.KV_USAGE))),
     ("KV cache, after", lambda row: _share(row.after(Gauge.KV_USAGE))),
     ("prefix cache hits", lambda row: _share(row.ratio(Counter.PREFIX_HITS, Counter.PREFIX_QUERIES))),
@@ -205,6 +209,88 @@ _COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
     ("energy per token", lambda row: _joules(row.joules_per_token(of_good=False))),
     ("energy per good token", lambda row: _joules(row.joules_per_token(of_good=True))),
     ("client's load average", lambda row: _number(row.peak(Gauge.CLIENT_LOAD))),
+)
+
+
+# Replicas.
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTelemetry:
+    """A replica, or all replicas of a role, in one stage on one side: its windows alone."""
+
+    stage: str
+    arm: Arm
+    name: str
+    role: Role | None
+    telemetry: StageTelemetry
+    restarts: int
+
+
+def replica_telemetry(rows: Sequence[StageTelemetry]) -> tuple[ReplicaTelemetry, ...]:
+    """Return each replica of each stage and side, and after them each role where there are two."""
+    found = []
+    for row in rows:
+        replicas = {replica.name: replica.role for window in row.windows for replica in window.replicas}
+        members: list[tuple[tuple[str, ...], str, Role | None]] = [((n,), n, role) for n, role in replicas.items()]
+        roles = sorted({role for role in replicas.values() if role is not None})
+        if len(roles) > 1:
+            members += [(tuple(n for n, r in replicas.items() if r is role), "all", role) for role in roles]
+        for names, name, role in members:
+            windows = tuple(_window_of(window, names) for window in row.windows)
+            restarts = sum(one in names for window in row.windows for one in window.restarted_replicas)
+            own = replace(row, windows=windows, executions=())
+            found.append(ReplicaTelemetry(row.stage, row.role, name, role, own, restarts))
+    return tuple(found)
+
+
+def _window_of(window: TelemetryWindow, names: Collection[str]) -> TelemetryWindow:
+    """Return the window of these replicas together, of which each must have answered."""
+    members = [replica for replica in window.replicas if replica.name in names]
+    if len(members) == 1:
+        return window.of(members[0])
+    readings = tuple(
+        TelemetrySample(samples[0].at_s, combine_replicas([(None, sample.values) for sample in samples]))
+        for samples in zip(*(replica.readings for replica in members), strict=True)
+    )
+    return replace(window, readings=readings, replicas=tuple(members))
+
+
+def _replica_table(replicas: Sequence[ReplicaTelemetry]) -> Table | None:
+    if not replicas:
+        return None
+    cells = {title: [cell(one.telemetry) for one in replicas] for title, cell in _REPLICA_COLUMNS}
+    shown = {title: own for title, own in cells.items() if any(cell is not None for cell in own)}
+    has_roles = any(one.role is not None for one in replicas)
+    rows = tuple(
+        (
+            one.stage,
+            one.arm.value,
+            one.name,
+            *((one.role.value if one.role is not None else display.NOT_APPLICABLE,) if has_roles else ()),
+            *(own[i] or display.NOT_APPLICABLE for own in shown.values()),
+            str(one.restarts),
+        )
+        for i, one in enumerate(replicas)
+    )
+    titles = text_columns("stage", "arm", "replica", *(("role",) if has_roles else ()))
+    columns = (*titles, *number_columns(*shown, "restarts"))
+    starts = group_starts([(one.stage, one.arm) for one in replicas])
+    return Table("Telemetry by replica", columns, rows, starts)
+
+
+_REPLICA_COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
+    ("requests", lambda row: _number(row.total(Counter.REQUESTS))),
+    ("output tokens", lambda row: _number(row.total(Counter.GENERATION_TOKENS))),
+    ("running", lambda row: _number(row.mean(Gauge.RUNNING))),
+    ("waiting, max", lambda row: _number(row.peak(Gauge.WAITING))),
+    ("queue wait", lambda row: _duration(row.ratio(Counter.QUEUE_S, Counter.QUEUED))),
+    ("prefill time", lambda row: _duration(row.ratio(Counter.PREFILL_S, Counter.PREFILLED))),
+    ("time per token", lambda row: _duration(row.ratio(Counter.DECODE_S, Counter.GENERATION_TOKENS))),
+    ("KV cache, mean", lambda row: _share(row.mean(Gauge.KV_USAGE))),
+    ("KV cache, max", lambda row: _share(row.peak(Gauge.KV_USAGE))),
+    ("prefix cache hits", lambda row: _share(row.ratio(Counter.PREFIX_HITS, Counter.PREFIX_QUERIES))),
+    ("preempted", lambda row: _number(row.total(Counter.PREEMPTIONS))),
 )
 
 

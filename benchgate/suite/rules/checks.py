@@ -110,7 +110,7 @@ def task_exists(suite: Suite) -> Iterator[Fault]:
 def server_reports_the_metric(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require metrics of the candidate for checks on the server's own metrics."""
     candidate = suite.deployments.get(suite.candidate)
-    if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics == "off":
+    if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics.page == "off":
         found = f'{check.metric} is reported by the server, and "{suite.candidate}" has `metrics: off`'
         yield "metric", f"{found}; remove one of them"
 

@@ -1,0 +1,146 @@
+"""Telemetry of replicas from a Prometheus that scrapes them, by its HTTP API (`/api/v1/query`).
+
+A scrape is some seconds old. A sample therefore has the time of the oldest scrape it rests on, by the clock of
+Prometheus itself, and a stage's last sample is one that was scraped after its end.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from benchgate.errors import UsageError
+from benchgate.suite.deployment import DeploymentSpec, Metrics
+from benchgate.targets.address import show_address
+from benchgate.targets.client import BodyTooLargeError, JsonClient
+from benchgate.targets.dialect import Target, target_of
+from benchgate.targets.error_messages import RequestError, error_text, one_line
+from benchgate.telemetry.engine_metrics import PAGES, BadPageError, MetricSource, Sample, UnreadError
+
+_QUERY = "/api/v1/query"
+_CONNECT_S = 2.0
+_LONGEST_S = 5.0
+_LARGEST_BYTES = 8 * 2**20
+
+
+def _source_names(source: MetricSource) -> list[str]:
+    return [*source.names, *(_source_names(source.divisor) if source.divisor is not None else ())]
+
+
+NAMES = sorted(
+    {
+        name
+        for page in PAGES.values()
+        for name in (
+            *page.start_times,
+            *(name for sources in page.names.values() for source in sources for name in _source_names(source)),
+        )
+    }
+)
+"""Every series that is read, of all engines: histograms have many more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusQuery:
+    """A Prometheus as a target, and the series of a deployment's replicas in it."""
+
+    target: Target = field(repr=False)
+    selector: str
+    replica_label: str | None
+    role_label: str | None
+
+    def label_of(self, samples: Sequence[Sample]) -> str:
+        """Return the label that tells replicas apart."""
+        return self.replica_label or ("pod" if all("pod" in sample.labels for sample in samples) else "instance")
+
+    @property
+    def series(self) -> str:
+        """Return the selector of every series that is read."""
+        inside = self.selector.strip()[1:-1].strip().rstrip(",")
+        names = f'__name__=~"{"|".join(map(re.escape, NAMES))}"'
+        return "{" + (f"{inside}," if inside else "") + names + "}"
+
+
+def prometheus_query(metrics: Metrics, target: Target, environment: Mapping[str, str]) -> PrometheusQuery:
+    """Resolve the references of a source. Raises UsageError for one that is not set or holds no address."""
+    assert metrics.selector is not None, "the suite was validated"
+    known = DeploymentSpec(url=metrics.prometheus, model=target.model, api_key=metrics.api_key)
+    try:
+        own = target_of(target.arm, known, environment, Path())
+    except UsageError as exc:
+        exc.message = f"`metrics.prometheus`: {exc.message}"
+        raise
+    return PrometheusQuery(own, metrics.selector, metrics.replica_label, metrics.role_label)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Compressed responses of Prometheus: values of the series, and the times at which they were scraped."""
+
+    values: bytes
+    scrapes: bytes
+
+    def read(self) -> tuple[list[Sample], float, float]:
+        """Return the finite samples, the age of the oldest scrape in seconds, and its time. Raises BadPageError."""
+        try:
+            samples = [
+                Sample(str(one["metric"]["__name__"]), one["metric"], float(one["value"][1]))
+                for one in _series(self.values)
+            ]
+            times = [(float(now), float(scraped)) for now, scraped in (one["value"] for one in _series(self.scrapes))]
+        except (KeyError, TypeError, ValueError) as exc:
+            raise BadPageError("Prometheus answers with something else than an instant vector") from exc
+        if not samples or not times:
+            raise BadPageError("Prometheus has no series of this `selector` that a known engine writes")
+        oldest_s = min(scraped for _, scraped in times)
+        return [one for one in samples if math.isfinite(one.value)], times[0][0] - oldest_s, oldest_s
+
+
+def _series(compressed: bytes) -> list[Any]:
+    """Return the series of an instant vector. Raises ValueError for an error or an incomplete answer."""
+    document = json.loads(zlib.decompress(compressed))
+    if document["status"] != "success" or document["data"]["resultType"] != "vector" or document.get("warnings"):
+        raise ValueError("no complete vector")
+    found: list[Any] = document["data"]["result"]
+    return found
+
+
+class PrometheusSource:
+    """The series of a deployment's replicas in Prometheus. Use as a context manager."""
+
+    def __init__(self, query: PrometheusQuery) -> None:
+        self._query = query
+        self._client = JsonClient(query.target, connect_s=_CONNECT_S, total_s=_LONGEST_S, max_body_bytes=_LARGEST_BYTES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def fetch(self) -> QueryResult:
+        """Query values and scrape times. Raises UnreadError."""
+        series = self._query.series
+        return QueryResult(self._send(series), self._send(f"timestamp({series})"))
+
+    def _send(self, query: str) -> bytes:
+        target = self._query.target
+        where = f"Prometheus at {show_address(target.url)}"
+        try:
+            response = self._client.send("GET", f"{_QUERY}?{urlencode({'query': query})}")
+        except BodyTooLargeError as exc:
+            raise UnreadError(f"{where} has too many series of this `selector`", hopeless=True) from exc
+        except RequestError as exc:
+            raise UnreadError(f"{where} could not be read: {exc.summary}") from exc
+        if response.status != 200:
+            words = one_line(error_text(response.body), secret=target.secrets)
+            is_final = 300 <= response.status < 500 and response.status not in (408, 425, 429)
+            raise UnreadError(f"{where} answers HTTP {response.status}: {words}", hopeless=is_final)
+        return zlib.compress(response.body, 1)

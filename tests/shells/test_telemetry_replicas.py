@@ -1,0 +1,177 @@
+"""Telemetry of several replicas: a page of each, or a Prometheus that scrapes them; real practice servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from benchgate.load.results import StageResult
+from benchgate.model.deployment import Arm
+from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryWindow
+from benchgate.sim.process import Sim, serve_sim
+from benchgate.sim.settings import sim_settings
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.targets.dialect import Target, dialect_of
+from benchgate.telemetry.sampler import Sampler
+from benchgate.telemetry.sources import process_marker, sources_of
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
+from tests.shells.load_helpers import closed, run
+
+SIM = sim_settings(model="scripted", prefill_s=0.0001, decode_s=0.03)
+
+
+def window(stage: Callable[[], object], *, url: str = "http://127.0.0.1:9", **keys: object) -> TelemetryWindow:
+    spec = DeploymentSpec.model_validate({"url": url, "model": "scripted", "engine": "vllm", **keys})
+    target = Target(Arm.CANDIDATE, url, "scripted", dialect_of(spec))
+    with Sampler(sources_of(spec, target, {}), target) as sampler:
+        with sampler.stage() as snapshots:
+            stage()
+        found = sampler.window(snapshots, "c4", Arm.CANDIDATE, 0, 0)
+    assert found is not None
+    return found
+
+
+def load(*sims: Sim) -> Callable[[], list[StageResult]]:
+    return lambda: [run(sim.url, closed(12, 4)) for sim in sims]
+
+
+def test_pages_of_replicas_are_added_up_and_kept_apart() -> None:
+    with ExitStack() as stack:
+        first, second, idle = (stack.enter_context(serve_sim(SIM)) for _ in range(3))
+        pages = [f"{sim.url}/metrics" for sim in (first, second, idle)]
+        seen = window(load(first, second, second), metrics=pages)
+    assert seen.change(Counter.REQUESTS) == 36
+    by_name = {replica.name: seen.of(replica) for replica in seen.replicas}
+    assert [one.change(Counter.REQUESTS) for one in by_name.values()] == [12, 24, 0]
+    assert list(by_name) == [urlsplit(page).netloc for page in pages]
+    peaks = [one.peak(Gauge.KV_USAGE) or 0.0 for one in by_name.values()]
+    assert seen.peak(Gauge.KV_USAGE) == max(peaks) > 0
+    assert (seen.peak(Gauge.KV_USAGE_MEAN) or 1.0) < max(peaks)
+    assert seen.drained and not seen.restarted
+
+
+def test_a_request_that_passes_through_both_roles_is_counted_once() -> None:
+    with serve_sim(SIM) as prefill, serve_sim(SIM) as decode:
+        pages = [
+            {"url": f"{prefill.url}/metrics", "role": "prefill"},
+            {"url": f"{decode.url}/metrics", "role": "decode"},
+        ]
+        seen = window(load(prefill, decode), metrics=pages)
+    assert [replica.role for replica in seen.replicas] == [Role.PREFILL, Role.DECODE]
+    assert seen.change(Counter.REQUESTS) == 12
+    alone = [seen.of(replica) for replica in seen.replicas]
+    assert seen.change(Counter.PROMPT_TOKENS) == alone[0].change(Counter.PROMPT_TOKENS)
+    queued = [one.change(Counter.QUEUE_S) for one in alone]
+    assert seen.change(Counter.QUEUE_S) == pytest.approx(sum(value for value in queued if value is not None))
+
+
+def test_a_replica_that_does_not_answer_leaves_no_sum() -> None:
+    with serve_sim(SIM) as first:
+        seen = window(load(first), metrics=[f"{first.url}/metrics", "http://127.0.0.1:9/metrics"])
+    assert seen.change(Counter.REQUESTS) is None and seen.during(Gauge.RUNNING) == ()
+    assert seen.of(seen.replicas[0]).change(Counter.REQUESTS) == 12
+    assert any("could not be read" in problem for problem in seen.problems)
+
+
+def test_a_restarted_replica_is_named() -> None:
+    with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.0, replicas=2)) as router:
+        run(router.url, closed(12, 4))
+
+        def stage() -> None:
+            router.kill(1)
+            router.start(1)
+
+        seen = window(stage, url=router.url)
+    assert seen.restarted_replicas == ("1",)
+    assert seen.restarted and seen.change(Counter.REQUESTS) is None
+
+
+def scraping(every_s: float, **instances: Sim) -> ScriptedServer:
+    """A Prometheus that scrapes practice servers, and answers the two queries that are sent to it."""
+    series: list[tuple[dict[str, str], float, float]] = []
+    over = threading.Event()
+
+    def scrape() -> None:
+        found = []
+        for name, sim in instances.items():
+            now_s = time.time()
+            for family in text_string_to_metric_families(httpx2.get(f"{sim.url}/metrics").text):
+                for sample in family.samples:
+                    labels = {"__name__": sample.name, "job": "vllm", "instance": name, **sample.labels}
+                    found.append((labels, sample.value, now_s))
+        series[:] = found
+
+    def keep_scraping() -> None:
+        while not over.wait(every_s):
+            scrape()
+
+    def answer(received: Received) -> Iterable[Step]:
+        query = parse_qs(urlsplit(received.path).query)["query"][0]
+        names = re.search(r'__name__=~"([^"]+)"', query)
+        assert names is not None and 'job="vllm"' in query
+        result = [
+            {"metric": labels, "value": [time.time(), str(scraped_s if query.startswith("timestamp(") else value)]}
+            for labels, value, scraped_s in list(series)
+            if re.fullmatch(names[1], labels["__name__"])
+        ]
+        yield json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+
+    class Prometheus(ScriptedServer):
+        def stop(self) -> None:
+            over.set()
+            thread.join()
+            super().stop()
+
+    scrape()
+    thread = threading.Thread(target=keep_scraping)
+    thread.start()
+    return Prometheus(answer)
+
+
+def test_prometheus_tells_replicas_apart_and_its_last_scrape_is_after_the_stage() -> None:
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(serve_sim(SIM)) for _ in range(2))
+        server = stack.enter_context(scraping(0.7, a=first, b=second))
+        metrics = {"prometheus": server.url, "selector": '{job="vllm"}'}
+        seen = window(load(first, second), metrics=metrics)
+        less = window(lambda: None, metrics=metrics, ready={"replicas": 3})
+    assert [replica.name for replica in seen.replicas] == ["a", "b"], seen.problems
+    assert seen.change(Counter.REQUESTS) == 24 and seen.drained
+    assert [seen.of(replica).change(Counter.REQUESTS) for replica in seen.replicas] == [12, 12]
+    assert less.change(Counter.REQUESTS) is None
+    assert less.problems == ("Prometheus has series of 2 replicas, and `ready` declares 3",)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"status": "success", "data": {"resultType": "vector", "result": []}}, "no series of this `selector`"),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}, "instant vector"),
+        ({"status": "success", "warnings": ["partial"], "data": {"resultType": "vector", "result": []}}, "instant"),
+        ({"detail": "no"}, "instant vector"),
+    ],
+)
+def test_what_is_no_result_of_a_query_is_a_problem_and_no_zero(document: dict[str, object], says: str) -> None:
+    with ScriptedServer(lambda _: [json_response(document)]) as server:
+        seen = window(lambda: None, metrics={"prometheus": server.url, "selector": "{}"})
+    assert seen.readings == () and says in seen.problems[0], json.dumps(seen.problems)
+
+
+def test_the_marker_of_a_deployment_is_that_of_all_its_replicas() -> None:
+    with serve_sim(SIM) as first, serve_sim(SIM) as second:
+        pages = [f"{sim.url}/metrics" for sim in (first, second)]
+        spec = DeploymentSpec.model_validate({"url": first.url, "model": "sim", "metrics": pages})
+        target = Target(Arm.CANDIDATE, first.url, "sim", dialect_of(spec))
+        sources = sources_of(spec, target, {})
+        marker = process_marker(sources, target)
+        assert marker is not None and marker.count(",") == 1
+    assert process_marker(sources, target) is None
