@@ -198,13 +198,14 @@ _TORCHSERVE: MetricNames = {
 }
 
 
-def _exported_by_ray(source: MetricSource) -> MetricSource:
-    """Return the same samples by the names that Ray's metrics agent gives to those of vLLM."""
-    return replace(source, names=tuple(name.replace("vllm:", "ray_vllm_") for name in source.names))
-
-
+# Ray's metrics agent exports vLLM's names with a prefix; older versions kept the colon.
 _RAYSERVE: MetricNames = {
-    metric: tuple(_exported_by_ray(source) for source in alternatives) for metric, alternatives in _VLLM.items()
+    metric: tuple(
+        replace(source, names=tuple(name.replace("vllm:", prefix) for name in source.names))
+        for prefix in ("ray_vllm_", "ray_vllm:")
+        for source in alternatives
+    )
+    for metric, alternatives in _VLLM.items()
 }
 
 
@@ -239,7 +240,7 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
         "lorax": EnginePage("lorax_", "/metrics", _LORAX),
         "dynamo": EnginePage("dynamo_frontend_", "/metrics", _DYNAMO),
-        "rayserve": EnginePage("ray_vllm_", "/metrics", _RAYSERVE),
+        "rayserve": EnginePage("ray_vllm", "/metrics", _RAYSERVE),
         "litellm": EnginePage("litellm_", "/metrics", _LITELLM),
         "torchserve": EnginePage("ts_inference_", "/metrics", _TORCHSERVE, ports=(8080, 8082)),
         "mlc": EnginePage("engine_prefill_time_sum", "/metrics", _MLC),
