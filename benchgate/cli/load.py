@@ -403,7 +403,9 @@ def load_remarks(result: Mapping[str, Any]) -> Iterator[str]:
         most = f"; the commonest failure: {failures[0]['detail']}" if failures else ""
         yield f"{verdict['outcome']}: {verdict['reason']}{most}"
     if verdict is None and not result["requests"]["ok"]:
-        yield f"no request succeeded: {failures[0]['detail'] if failures else 'no request was sent'}"
+        from benchgate.report.load_result import nothing_succeeded
+
+        yield nothing_succeeded(result)
 
 
 def search_remarks(result: Mapping[str, Any]) -> Iterator[str]:

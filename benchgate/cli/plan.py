@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +15,7 @@ from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import log, log_text, say, say_json, stdout_screen
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
-from benchgate.report.screen import table_width
+from benchgate.report.screen import table_width, wrapped_lines
 from benchgate.report.table import aligned
 from benchgate.suite.loader import default_checks, line_of
 from benchgate.suite.rules.load import suite_warnings
@@ -291,14 +290,7 @@ def _total_lines(found: RunCostRange) -> list[str]:
 
 def _wrapped(title: str, text: str) -> list[str]:
     first = title.ljust(len(_INDENT))
-    return wrap(
-        text,
-        min(_WIDTH, stdout_screen().columns or _WIDTH),
-        initial_indent=first,
-        subsequent_indent=_INDENT,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
+    return wrapped_lines(text, min(_WIDTH, stdout_screen().columns or _WIDTH), first, _INDENT)
 
 
 def _check_row(check: CheckPower) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 import socket
 import time
@@ -27,6 +28,7 @@ from benchgate.targets.address import ServerAddress
 
 # A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop.
 Client: TypeAlias = Any
+_ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}", re.ASCII)
 _CONNECT_S = 10
 _ANSWER_S = 30.0
 _LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
@@ -42,15 +44,20 @@ class Clock:
     uncertainty_ns: int
 
 
-def require_distributed() -> None:
-    """Raise UsageError when dask.distributed is not installed. Cheap: it is only looked up, not imported."""
+def require_scheduler(address: str) -> None:
+    """Raise UsageError for an address that can be no scheduler's, and without dask.distributed.
+
+    Cheap: the library is only looked up, not imported.
+    """
+    if _ADDRESS.fullmatch(address) is None:
+        raise UsageError(f"--cluster: {address!r} is not a scheduler's address; write tcp://HOST:8786")
     if find_spec("distributed") is None:
         raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
 
 
 def connected(address: str) -> Client:
     """Return a client of the scheduler, with TLS as dask's settings say. Raises UsageError or ClusterError."""
-    require_distributed()
+    require_scheduler(address)
     from distributed import Client as DistributedClient
 
     for name in ("distributed.client", "distributed.core", "distributed.comm"):

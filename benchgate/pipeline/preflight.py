@@ -114,9 +114,9 @@ def require_ready(
     if cluster is not None:
         if suite.load is None:
             raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")
-        from benchgate.load.cluster import require_distributed  # slow to import
+        from benchgate.load.cluster import require_scheduler  # slow to import
 
-        require_distributed()
+        require_scheduler(cluster)
     if not allow_actions:
         _refuse_commands(suite)
     if suite.quality is not None and suite.quality.allow_unsafe_code and not allow_code:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchgate.escape import one_line
+from benchgate.model.records import ErrorClass
 from benchgate.model.verdict import Outcome
 from benchgate.report.display import MARKS, NOT_APPLICABLE
 from benchgate.report.screen import STYLES, Cell, Screen, Style, table_lines
@@ -50,8 +52,9 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
     rates = ", ".join(f"{show_number(rate)} {unit}" for rate, unit in pace if rate is not None)
     yield from _labelled(screen, "throughput", f"{rates or 'none'}, over {show_duration(document['window_s'])}")
     yield ""
-    yield from _latencies(document, screen)
-    yield ""
+    if ok:
+        yield from _latencies(document, screen)
+        yield ""
     slo, verdict = document["slo"], document.get("verdict")
     if slo is not None and sent:
         yield from _labelled(screen, "goodput", f"{show_percent(document['goodput_ratio'])} within {_slo(slo)}")
@@ -59,12 +62,36 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
     for reason in document["client"]["reasons"]:
         yield from screen.wrapped(reason, " " * _LABEL_WIDTH, Style.YELLOW)
     if verdict is None and not document["partial"]:
-        reason = "" if ok else "no request succeeded"
+        reason = "" if ok else nothing_succeeded(document)
         if document["client"]["saturated"]:
             reason = f"the client was the bottleneck; {document['client']['remedy']}"
         verdict = {"outcome": Outcome.INVALID, "reason": reason} if reason else None
     if verdict is not None:
         yield from _verdict(verdict, screen)
+
+
+def nothing_succeeded(document: Document) -> str:
+    """Return the address, the commonest error of its requests, and a remedy."""
+    url = document["request_url"]
+    if not document["failures"]:
+        return f"no request was sent to {url}; ask for more requests or a longer --duration"
+    most = max(document["failures"], key=lambda one: int(one["count"]))
+    detail = one_line(re.sub(r"^\[Errno -?\d+\] ", "", most["detail"])).rstrip(".")
+    remedy = _REMEDIES.get(most["class"], "see the server's log")
+    return f"no request to {url} succeeded: {detail} ({most['count']:,} times); {remedy}"
+
+
+_REMEDIES = {
+    ErrorClass.CONNECT: "start the server, or correct the address",
+    ErrorClass.TLS: "write the address with http:// if it is served without TLS, or name its certificate with --ca",
+    ErrorClass.TIMEOUT: "see the server's log, or send less",
+    ErrorClass.HTTP_4XX: "correct the address, --model or the API key (--api-key-env)",
+    ErrorClass.HTTP_429: "send less, or raise the server's limit",
+    ErrorClass.STREAM_BROKEN: "see the server's log, or name its --engine",
+    ErrorClass.PROTOCOL: "see that an OpenAI-compatible server is at the address",
+    ErrorClass.EMPTY: "see the server's log, or name its --endpoint",
+    ErrorClass.CLIENT: "check this machine with `benchgate doctor`",
+}
 
 
 def _server(document: Document, screen: Screen) -> Iterator[str]:

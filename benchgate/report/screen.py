@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +13,7 @@ from benchgate.model.verdict import Outcome
 
 _GAP = "  "
 _ELLIPSIS = "…"
+_BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[nµm]?s|min|h|d|[kMGT]i?B|points?|nats?|tokens?|requests?|blocks?)\b)")
 
 
 class Style(StrEnum):
@@ -52,15 +54,21 @@ class Screen:
         begin = indent if first is None else first
         lines = [begin + text]
         if self.columns is not None:
-            lines = wrap(
-                " ".join(text.split()),
-                self.columns,
-                initial_indent=begin,
-                subsequent_indent=indent,
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
+            lines = wrapped_lines(text, self.columns, begin, indent)
         yield from (self.paint(line, *styles) for line in lines)
+
+
+def wrapped_lines(text: str, columns: int, first: str = "", indent: str = "") -> list[str]:
+    """Return a text in lines of at most so many columns; a number and its unit stay together."""
+    lines = wrap(
+        _BEFORE_UNIT.sub("\xa0", " ".join(text.split())),
+        columns,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
+    return [line.replace("\xa0", " ") for line in lines]
 
 
 PLAIN = Screen()

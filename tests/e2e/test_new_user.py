@@ -24,10 +24,13 @@ import pytest
 from benchgate import __version__
 from benchgate.cli.app import COMMANDS
 from benchgate.model.client import ClientProfile, ClientStep
+from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.pipeline.environment import client_machine, utc_now
 from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import Store
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.server_lock import locked_servers
 from tests.e2e.command import STORE, here
 from tests.fakes import certificates
 from tests.fakes.promotable import BLOCKED, begun, days_ago
@@ -163,6 +166,8 @@ MISTAKES = [
           'the name "c4" is taken', "12:15: load.sweep[1].stage", "by load.sweep[0]", "name each stage differently"),
     suite("deployment without an address", 'url: "http://127.0.0.1:9", model: chat}', "model: chat}",
           "a deployment needs", "3:11: deployments.stable", "exactly one of `url`", 'like `url: "http://host:8000"`'),
+    suite("address of an endpoint", '9", model: chat}', '9/v1/chat/completions", model: chat}',
+          "ends in /v1/chat/completions", "3:17: deployments.stable.url", "which benchgate adds itself", "remove it"),
     suite("deployment without a model", ", model: chat}", "}",
           "a deployment with a `url`", "3:11: deployments.stable", "needs the `model` name", "add `model: NAME`"),
     # Secrets and variables.
@@ -278,6 +283,8 @@ MISTAKES = [
     # Options.
     Mistake("unknown option", "run s.yaml --reprot r.html", "No such option", "--reprot", "Possible options",
             "--report"),
+    Mistake("cluster without a port", "run s.yaml --cluster tcp://gpu", "is not a scheduler's address", "--cluster",
+            "tcp://HOST:8786", "write tcp://"),
     Mistake("no suite", "run", "Missing argument", "'SUITE'", "Usage: ", "Example: benchgate run suite.yaml"),
     Mistake("one run to compare", "compare good", "Missing argument", "'CANDIDATE'", "Usage: ",
             "Example: benchgate compare @promoted @latest"),
@@ -346,6 +353,16 @@ SERVERS = [
             code=12),
     Mistake("404 of a model", "run s.yaml", "HTTP 404: The model `chat` does not exist", "at http://<renamed>",
             "it serves chat-v2", "fix the model name", change=("127.0.0.1:9", "<renamed>"), code=12),
+    Mistake("address with /v1", "run s.yaml", "HTTP 404: The model `chat` does not exist",
+            "at http://<renamed> refuses", "it serves chat-v2", "fix the model name", code=12,
+            change=("127.0.0.1:9", "<renamed>/v1")),
+    Mistake("port that is no LLM", "run s.yaml", "is no LLM server", "at http://<page>",
+            "expected an OpenAI-compatible API", "correct the host, port or path", code=12,
+            change=("127.0.0.1:9", "<page>")),
+    Mistake("two runs at once", "run s.yaml", "is being measured by run 0197", "the server at http://<busy>",
+            "two loads at once would spoil each other", "`run --wait`", change=("127.0.0.1:9", "<busy>")),
+    Mistake("load on a server under a run", "load http://<busy>/v1 --model chat --requests 9 --concurrency 2",
+            "is being measured by run 0197", "the server at http://<busy>", "two loads at once", "wait for its end"),
 ]  # fmt: skip
 
 
@@ -403,11 +420,18 @@ def servers() -> Iterator[Mapping[str, str]]:
         else:
             yield json_response({"error": {"message": "The model `chat` does not exist."}}, 404)
 
+    def page(received: Received) -> Iterator[bytes]:
+        body = b"<html><body>Grafana</body></html>"
+        yield b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+
     with ExitStack() as stack:
         plain = stack.enter_context(receiving([200])).port
         signed = stack.enter_context(ScriptedServer(answering(lambda _: "hi"), tls=certificates.serving())).port
-        faulty = {"closed": closed, "renamed": renamed}
+        faulty = {"closed": closed, "renamed": renamed, "page": page, "busy": answering(lambda _: "hi")}
         ports = {name: stack.enter_context(ScriptedServer(respond)).port for name, respond in faulty.items()}
+        busy = Target(Arm.BASELINE, f"http://127.0.0.1:{ports['busy']}", "chat", DIALECTS["openai"])
+        name_holder = stack.enter_context(locked_servers([busy]))
+        name_holder("run 0197")
         yield {"plain": f"localhost:{plain}", "signed": f"localhost:{signed}"} | {
             name: f"127.0.0.1:{port}" for name, port in ports.items()
         }

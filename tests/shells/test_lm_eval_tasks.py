@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
+
 import pytest
 
 from benchgate.errors import SuiteError
@@ -22,7 +26,7 @@ candidate: b
 quality:
   include: [mine]
   tasks:
-    - gsm9k
+    - exact_match
     - humaneval
     - {task: mmlu_pro, metric: f1}
     - coded
@@ -76,7 +80,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize(
     "expected",
     [
-        "suite.yaml:10:7: quality.tasks[0]: gsm9k: lm-eval has no task or group 'gsm9k'; did you mean gsm8k",
+        "suite.yaml:10:7: quality.tasks[0]: exact_match: lm-eval has no task or group 'exact_match'; ",
         "suite.yaml:11:7: quality.tasks[1]: humaneval: it runs the code that a model writes, on this machine; set "
         "`quality.allow_unsafe_code: true`",
         "suite.yaml:13:7: quality.tasks[3]: coded: it runs code (other.pick, in mine); read that, and set",
@@ -92,6 +96,23 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
 )
 def test_every_task_that_cannot_be_judged_is_named_at_its_line_with_the_reason(told: str, expected: str) -> None:
     assert expected in told
+
+
+def test_a_misspelt_task_is_refused_without_lm_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To import lm-eval takes half a minute; its files are searched instead."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "greetings.yaml").write_text(TASK % ("greetings", "{{answer}}"))
+    text = re.sub(r"tasks:\n(    - .*\n)+", "tasks: [gsm9k, mmlu_pro, greatings]\n", SUITE)
+    (tmp_path / "suite.yaml").write_text(text)
+    quality = parse_suite(text, str(tmp_path / "suite.yaml")).quality
+    assert quality is not None
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")  # lm-eval is imported in a process of its own
+    with pytest.raises(SuiteError) as caught, read_suite(tmp_path / "suite.yaml").located_errors():
+        load_tasks(tmp_path, quality)
+    gsm9k, greeting = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
+    assert gsm9k.startswith("suite.yaml:9:11: quality.tasks[0]: gsm9k: lm-eval has no task or group 'gsm9k'; did you")
+    assert "gsm8k" in gsm9k
+    assert "lm-eval has no task or group 'greatings'; did you mean greetings" in greeting
 
 
 def test_a_group_is_found_wrong_by_the_task_that_is(told: str) -> None:

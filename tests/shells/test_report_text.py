@@ -191,3 +191,13 @@ def test_what_production_spent_is_not_shown_as_the_candidates() -> None:
 def test_strict_is_named_where_it_alone_stops_the_candidate(outcome: Outcome, strict: bool, said: bool) -> None:
     told = render_text(fake.verdict(outcome), fake.run(), terms=Terms(strict=strict))
     assert ("note: --strict treats WARN like BLOCK" in told) is said
+
+
+@pytest.mark.parametrize("columns", range(12, 60))
+def test_a_number_and_its_unit_stay_on_one_line(columns: int) -> None:
+    text = "TTFT p50 rose by 101 % (95.0 to 106), beyond the margin of 10 %: 51.0 ms → 102 ms in 4 blocks of 2 min"
+    lines = list(Screen(columns).wrapped(text, "  "))
+    for whole in ("101 %", "10 %:", "51.0 ms", "102 ms", "4 blocks", "2 min"):
+        assert any(whole in line for line in lines), lines
+    assert " ".join(line.strip() for line in lines) == text
+    assert max(map(len, lines)) <= columns

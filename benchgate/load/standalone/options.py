@@ -347,6 +347,10 @@ class LoadOptions:
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
         base, server, chosen = _read_address(url, endpoint)
+        if cluster is not None:
+            from benchgate.load.cluster import require_scheduler  # slow to import
+
+            require_scheduler(cluster)
         if audit and (refusal := audit_refusal(server)) is not None:
             raise UsageError(f"--audit: {refusal}")
         options = cls(

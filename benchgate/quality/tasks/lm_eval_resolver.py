@@ -11,7 +11,6 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from lm_eval.utils import handle_non_serializable, hash_string
 
 from benchgate.quality.lm_eval_internals import UnknownTask, import_functions, is_own, leaf_configs, task_index
 from benchgate.quality.tasks.gated_metric import config_fault
-from benchgate.quality.tasks.lm_eval_tasks import functions_in
+from benchgate.quality.tasks.lm_eval_tasks import functions_in, unknown_task
 from benchgate.quality.tasks.task_file import exact_match_of, ignored_target_fault
 from benchgate.suite.quality import TaskEntry
 
@@ -56,9 +55,7 @@ def _answer(entry: Mapping[str, Any], index: dict[str, Any], job: Mapping[str, A
     try:
         configs = leaf_configs(entry["spec"], index)
     except UnknownTask:
-        near = get_close_matches(entry["spec"], sorted(index), n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "a path of a task file ends in .yaml"
-        return {"problem": f"lm-eval has no task or group {entry['spec']!r}; {hint}"}
+        return {"problem": unknown_task(entry["spec"], index)}
     except (ValueError, OSError) as exc:
         return {"problem": str(exc)}
     leaves = []

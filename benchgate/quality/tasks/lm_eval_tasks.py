@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from benchgate.targets.error_messages import one_line
 _RESOLVER = "benchgate.quality.tasks.lm_eval_resolver"
 # Time limit for downloading data. Nothing is measured yet.
 _LIMIT_S = 3600.0
+_TASK_NAME = re.compile(rb"""^[ -]*(?:task|group|tag) *: *["']?([\w.+-]+)["']? *$""", re.MULTILINE)
 _OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_EVALUATE_OFFLINE")
 
 
@@ -37,6 +40,9 @@ def read_lm_eval_tasks(
     """
     if find_spec("lm_eval") is None:
         raise UsageError(lacking("tasks of lm-eval's need lm-eval, which is not installed", "eval"))
+    unknown = _unknown_tasks([entry.task for entry in entries if not entry.is_file], suite_dir, quality)
+    if unknown:
+        return [unknown.get(entry.task, []) for entry in entries]
     job = {
         "include": [str((suite_dir / folder).resolve()) for folder in quality.include],
         "allow_unsafe_code": quality.allow_unsafe_code,
@@ -56,6 +62,42 @@ def read_lm_eval_tasks(
     environment = lm_eval_environment(offline=not fetch, allow_code=quality.allow_unsafe_code and allow_code)
     answers = _run_resolver(job, environment)
     return [_planned_tasks(entry, answer, quality) for entry, answer in zip(entries, answers, strict=True)]
+
+
+def _unknown_tasks(names: Sequence[str], suite_dir: Path, quality: Quality) -> dict[str, str]:
+    """Return the message for each name that no task file holds.
+
+    lm-eval takes half a minute to import and to read its files; to search them takes a second.
+    """
+    package = find_spec("lm_eval")  # its parts are not looked up: that would import it
+    places = package.submodule_search_locations if package is not None else None
+    folders = [*(f"{place}/tasks" for place in places or ()), *quality.include]
+    files = [
+        Path(folder, name)
+        for top in folders
+        for folder, _, found in os.walk(suite_dir / top)
+        for name in found
+        if not name.endswith(".py")  # some task files have no suffix
+    ]
+    open_names, known = set(names), set[str]()
+    patterns = {name: re.compile(rb"(?<![\w+.-])%b(?![\w+.-])" % re.escape(name.encode())) for name in names}
+    for path in sorted(files, key=lambda path: not any(name in str(path) for name in names)):
+        if not open_names:
+            return {}
+        try:
+            text = path.read_bytes()
+        except OSError:
+            return {}
+        open_names -= {name for name in open_names if name.encode() in text and patterns[name].search(text)}
+        known.update(match.decode(errors="replace") for match in _TASK_NAME.findall(text))
+    return {name: unknown_task(name, known) for name in open_names}
+
+
+def unknown_task(name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that lm-eval does not know."""
+    near = get_close_matches(name, sorted(known), n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else "a path of a task file ends in .yaml"
+    return f"lm-eval has no task or group {name!r}; {hint}"
 
 
 def lm_eval_environment(*, offline: bool, allow_code: bool) -> dict[str, str]:
