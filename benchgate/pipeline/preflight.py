@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from benchgate.errors import Problem, StoreError, SuiteError, TargetError, UsageError
+from benchgate.errors import EmbeddedError, Problem, StoreError, SuiteError, TargetError, UsageError
 from benchgate.gate.policy import judged_by, specs_over
 from benchgate.load.client_delay import audit_refusal, never_stamped
 from benchgate.load.material import read_inputs
@@ -109,6 +109,8 @@ def require_ready(
     allow_code: bool = False,
 ) -> None:
     """Raise UsageError if this machine lacks something that the run needs, or the user has not allowed it."""
+    if any(suite.deployments[name].embedded is not None for name in (suite.baseline, suite.candidate)):
+        _require_embedded()  # before lm-eval, which comes with the same extra
     if suite.quality is not None:
         require_lm_eval()
     if cluster is not None:
@@ -129,6 +131,16 @@ def require_ready(
         raise SuiteError(problems)
     assessors_of(suite.shadow, os.environ, suite_dir, None)
     require_askable(suite, suite_dir, os.environ)
+
+
+def _require_embedded() -> None:
+    from benchgate.embedded.weights import require_engine, require_gguf  # slow to import
+
+    try:
+        require_engine()
+        require_gguf()
+    except EmbeddedError as error:
+        raise UsageError(str(error)) from error
 
 
 def _refuse_commands(suite: Suite) -> None:

@@ -10,24 +10,27 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import venv
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 pytestmark = pytest.mark.beside  # of what it measures only the answers are judged
 
 
 ROOT = Path(__file__).parents[2]
-DEMO = ("demo", "--candidate", "q2_k")
 BASE_LIMIT_BYTES = 450e6
+KEPT = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "TMPDIR", "LANG"}}
 
 
 def locked(profile: str) -> list[metadata.Distribution]:
@@ -84,10 +87,15 @@ def built_in(folder: Path, **environment: str) -> Path:
 
 def environment_of(profile: str, folder: Path) -> Path:
     """An environment of one profile's locked dependencies; returns where its packages lie."""
+    return link(locked(profile), folder)
+
+
+def link(distributions: Sequence[metadata.Distribution], folder: Path) -> Path:
+    """Make an environment of installed distributions; return where its packages lie."""
     venv.create(folder, symlinks=True)
     (site_packages,) = folder.glob("lib/python*/site-packages")
     shared = shared_folders()
-    for distribution in locked(profile):
+    for distribution in distributions:
         for name, source in links_of(distribution, shared):
             target = site_packages / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,8 +103,8 @@ def environment_of(profile: str, folder: Path) -> Path:
     return site_packages
 
 
-def installed(wheel: Path, folder: Path) -> Path:
-    """Installs the wheel into an environment; returns its `benchgate`."""
+def installed(wheel: Path | str, folder: Path, *, with_dependencies: bool = False) -> Path:
+    """Install the wheel into an environment; return its `benchgate`. Every dependency must be there already."""
     python = str(folder / "bin/python")
     install = [
         sys.executable,
@@ -107,7 +115,7 @@ def installed(wheel: Path, folder: Path) -> Path:
         "install",
         "--quiet",
         "--no-index",
-        "--no-deps",
+        *(() if with_dependencies else ("--no-deps",)),
         str(wheel),
     ]
     subprocess.run(install, check=True, capture_output=True)
@@ -137,9 +145,8 @@ def full(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(program: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the installed program from a folder that has nothing to do with the checkout."""
-    kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "TMPDIR", "LANG"}}
     command = [str(program), *arguments]
-    return subprocess.run(command, cwd=folder, env=kept, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=KEPT, capture_output=True, text=True, check=False)
 
 
 def test_the_wheel_carries_what_the_program_reads(wheel: Path) -> None:
@@ -189,10 +196,101 @@ def test_without_extras_the_shipped_suite_is_found_and_valid(base: Path, tmp_pat
     assert str(ROOT) not in done.stdout
 
 
-def test_without_extras_the_demo_names_what_to_install(base: Path, tmp_path: Path) -> None:
-    done = run(base, *DEMO, folder=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert re.search(r"pip install '/.+\.whl\[\w+\]'", done.stderr), done.stderr
+SUITE = """
+suite: without-extras
+deployments:
+  old: {url: "http://127.0.0.1:9", model: m}
+  new: {url: "http://127.0.0.1:9", model: m2}
+baseline: old
+candidate: new
+"""
+FILES = {
+    "evals.yaml": SUITE + "quality: {tasks: [gsm8k]}\n",
+    "tokens.yaml": SUITE + "load: {workload: {input: 9 tokens, output: 9, tokenizer: tokenizer.json}, "
+    "blocks: 4, sweep: [{stage: c1, concurrency: 1, requests: 60}]}\n",
+    "tokenizer.json": '{"model": {}}',
+}
+COMMANDS = {  # one that needs each extra
+    "demo": "demo --candidate q2_k",
+    "eval": "run evals.yaml",
+    "postgres": "runs --store postgresql://127.0.0.1:9/db",
+    "parquet": "store export --all --format parquet --to out",
+    "cluster": "load http://127.0.0.1:9 --model m --rate 1/s --requests 3 --cluster tcp://127.0.0.1:9",
+    "tokenizer": "plan tokens.yaml",
+    "sign": "verify s.json --bundle b.json --identity me --issuer you",
+}
+
+
+@pytest.fixture(scope="module")
+def loaded(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store, in which the base installation has saved a load of the simulated server."""
+    folder = tmp_path_factory.mktemp("loaded")
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    with subprocess.Popen([base, "sim"], cwd=folder, env=KEPT, stdout=subprocess.PIPE, text=True) as sim:
+        try:
+            assert sim.stdout is not None
+            (url,) = re.findall(r"http://\S+:\d+", sim.stdout.readline())
+            done = run(base, "load", url, "--concurrency", "2", "--requests", "20", "--save", folder=folder)
+        finally:
+            sim.terminate()
+    assert done.returncode in (0, 12), done.stderr  # 12: this machine was busy
+    assert "TTFT" in done.stdout
+    return folder
+
+
+@pytest.mark.parametrize("extra", COMMANDS)
+def test_without_an_extra_a_command_names_what_to_install(base: Path, loaded: Path, extra: str) -> None:
+    done = run(base, *shlex.split(COMMANDS[extra]), folder=loaded)
+    assert done.returncode in (2, 13), done.stderr
+    assert re.search(rf"pip install '/.+\.whl\[{extra}\]'$", done.stderr.strip()), done.stderr
+
+
+def required(extra: str) -> set[str]:
+    """Return the names of the distributions that benchgate needs with an extra, as their metadata declares them."""
+    found: set[str] = set()
+    left = [("benchgate", frozenset({extra}))]
+    seen = set(left)
+    while left:
+        name, extras = left.pop()
+        found.add(canonicalize_name(name))
+        for line in metadata.requires(name) or ():
+            requirement = Requirement(line)
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": one}) for one in extras | {""}):
+                following = (requirement.name, frozenset(requirement.extras))
+                if following not in seen:
+                    seen.add(following)
+                    left.append(following)
+    return found - {"benchgate"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", COMMANDS)
+def test_with_an_extra_the_wheel_installs_and_the_command_goes_on(
+    wheel: Path, loaded: Path, tmp_path: Path, extra: str
+) -> None:
+    folder = tmp_path / "venv"
+    link([metadata.distribution(name) for name in required(extra)], folder)
+    program = installed(f"{wheel}[{extra}]", folder, with_dependencies=True)
+    command = COMMANDS[extra] if extra != "demo" else "plan demo"  # the demo itself is tested below
+    done = run(program, *shlex.split(command), folder=loaded)
+    assert "pip install" not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
+def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """From a clone, so that nothing that git does not know gets into it."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    build = [sys.executable, "-m", "hatchling", "build", "--directory", str(tmp_path), "--target"]
+    subprocess.run([*build, "sdist"], cwd=clone, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(sdist)], check=True, capture_output=True)
+    (made,) = tmp_path.glob("*.whl")
+    names = [{name for name in zipfile.ZipFile(one).namelist() if "__pycache__" not in name} for one in (made, wheel)]
+    assert names[0] == names[1]
 
 
 def test_the_installed_program_answers(full: Path, tmp_path: Path) -> None:
