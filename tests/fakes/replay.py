@@ -47,12 +47,12 @@ class Capture:
     @property
     def chunked(self) -> bool:
         """Whether the body was sent in chunks; else its length was declared."""
-        return "transfer-encoding: chunked" in self.headers
+        return "transfer-encoding: chunked" in (line.lower() for line in self.headers)
 
     def head(self, *, keep_alive: bool = False) -> bytes:
         """The response head; without the `connection: close` that the recording client had asked for."""
         fresh = {"content-length": f"content-length: {len(self.body)}"}
-        lines = [fresh.get(line.partition(":")[0], line) for line in self.headers]
+        lines = [fresh.get(line.partition(":")[0].lower(), line) for line in self.headers]
         if keep_alive:
             lines.remove("connection: close")
         return "\r\n".join([self.status_line, *lines, "", ""]).encode()
