@@ -231,13 +231,13 @@ def _write(
     """Write one exchange, with `changed` as its body if that is not the server's own. One that is not clean is not."""
     body = redaction.apply(response.body if changed is None else changed)
     shown = text if len(text) <= _SHOWN_CHARACTERS * 2 else f"[{len(text)} characters: {text[:_SHOWN_CHARACTERS]}...]"
-    asked = redaction.apply(shown.encode())
+    sent = redaction.apply(shown.encode())
     lines = [f"{key}: {value}" for key, value in response.headers if key in _KEPT_HEADERS and key != "content-length"]
     if not response.is_chunked:
         lines.append(f"content-length: {len(body)}")
     head = redaction.apply("\n".join([response.status_line, *lines]).encode())
     dropped = sum(key not in _KEPT_HEADERS for key, _ in response.headers)
-    content = request.encode() + b"\n" + (asked + b"\n" if text else b"") + b"\n" + head + b"\n\n" + body
+    content = request.encode() + b"\n" + (sent + b"\n" if text else b"") + b"\n" + head + b"\n\n" + body
     if not redaction.is_clean(content) or not redaction.is_clean(body):
         return Recorded(name, response.status, reason="it repeats a credential or a host name in pieces")
     folder.mkdir(parents=True, exist_ok=True)
