@@ -116,7 +116,11 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
     yield _metrics(target, redaction, folder)
 
 
-_TRIED = ("responses_nonstream", "completions_nonstream", "completions_stream_usage", "completions_echo_logprobs")
+_OTHER_ENDPOINTS: tuple[Endpoint, ...] = ("responses", "embeddings", "rerank")
+_TRIED = (
+    *("completions_nonstream", "completions_stream_usage", "completions_echo_logprobs"),
+    *_OTHER_ENDPOINTS,
+)
 
 
 def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, str | None]]:
@@ -142,7 +146,7 @@ def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, 
             "completions",
             body("completions", stream=False, max_tokens=1, echo=True, logprobs=1),
         ),
-        "responses_nonstream": ("responses", json.dumps(ask_body(target, probe_request("responses")))),
+        **{name: (name, json.dumps(ask_body(target, probe_request(name)))) for name in _OTHER_ENDPOINTS},
         "err_bad_model": ("chat", body("chat", stream=False, model="no-such-model")),
         "err_no_messages": ("chat", json.dumps({"model": target.model})),
         "err_invalid_json": ("chat", '{"model": "m", "messages": '),

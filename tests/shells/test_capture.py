@@ -55,7 +55,7 @@ def test_transcript_of_the_practice_server_is_replayed_as_it_is(tmp_path: Path) 
     assert {f"{name}.{kind}" for name in streams for kind in ("http", "arrivals.txt")} <= names
     assert {"models.http", "err_bad_model.http", "err_long_prompt.http", "version.http"} <= names
     assert read_page((tmp_path / "out/metrics_after_load.txt").read_text(), "tiny-llama").engine == "vllm"
-    assert "dialect: vllm; endpoints: chat, completions, responses" in shown
+    assert "dialect: vllm; endpoints: chat, completions, embeddings, rerank, responses" in shown
     assert re.search(r"chat_stream_usage +200 .* reads; 16 tokens by usage, 16 events with output", shown)
     assert all(f"{path.stem} " in shown for path in (tmp_path / "out").glob("*.http"))
 
@@ -96,7 +96,8 @@ def echoing(received: Received) -> Iterator[Step]:
         return
     else:
         message = {"role": "assistant", "content": " ".join(spelled)}
-        reply = json_response({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+        counts = {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}
+        reply = json_response({"choices": [{"message": message, "finish_reason": "stop"}], "usage": counts})
     yield reply.replace(
         b"\r\n", f"\r\nset-cookie: {key}\r\nx-{re.sub('[^a-z0-9]', '-', key.lower())}: 1\r\n".encode(), 1
     )
