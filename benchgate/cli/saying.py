@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import PublishError
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from benchgate.report.screen import Screen
+
+
+@dataclass
+class OutputSettings:
+    """Options of every command that change how it prints: `--quiet`, `--verbose` and `--color`."""
+
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"  # or always, never
+
+
+settings = OutputSettings()
 
 
 def say(text: str) -> None:
@@ -71,6 +84,12 @@ def log(*lines: str) -> None:
         stream.flush()
 
 
+def inform(*lines: str) -> None:
+    """Write progress, advice and places of files to standard error as `log` does, except with `--quiet`."""
+    if not settings.quiet:
+        log(*lines)
+
+
 def log_text(text: str) -> None:
     """Write a text of several lines to standard error, escaped line by line; an ending line break is not doubled."""
     log(*text.removesuffix("\n").split("\n"))
@@ -80,18 +99,25 @@ def stderr_console() -> Console:
     """Return a rich console on standard error, for the progress bar. Escape every text that is given to it."""
     from rich.console import Console
 
-    return Console(file=raw_stream("stderr"))
+    return Console(file=raw_stream("stderr"), no_color=not has_colours("stderr"))
 
 
 def stdout_screen() -> Screen:
-    """Return the screen behind standard output: its width and colours on a terminal, neither elsewhere.
-
-    NO_COLOR (https://no-color.org) and TERM=dumb turn colours off.
-    """
-    from benchgate.report.screen import PLAIN, Screen
+    """Return the screen behind standard output: its width on a terminal, and its colours."""
+    from benchgate.report.screen import Screen
 
     stream = raw_stream("stdout")
-    if stream is None or not stream.isatty():
-        return PLAIN
-    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Screen(shutil.get_terminal_size().columns, colour)
+    columns = shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
+    return Screen(columns, has_colours("stdout"))
+
+
+def has_colours(name: str) -> bool:
+    """Return True if `stdout` or `stderr` gets colours: by `--color`, NO_COLOR, FORCE_COLOR, else on a terminal."""
+    if settings.color != "auto":
+        return settings.color == "always"
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    stream = raw_stream(name)
+    return stream is not None and stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
