@@ -240,8 +240,11 @@ def _print_panels(command: Any, ctx: Any) -> bool:
     raw = raw_stream("stdout")
     if raw is None or not raw.isatty():
         return False
+    from rich.markup import escape
     from typer import rich_utils
 
+    rich_utils.STYLE_TYPES, rich_utils.STYLE_USAGE = "magenta", "bold"  # yellow cannot be read on white
+    rich_utils.STYLE_OPTION_ENVVAR = rich_utils.STYLE_OPTION_DEFAULT
     if not has_colours("stdout"):
         rich_utils.COLOR_SYSTEM = None
     for param in command.get_params(ctx):  # a narrow column of types leaves room for the words
@@ -251,6 +254,10 @@ def _print_panels(command: Any, ctx: Any) -> bool:
         elif param.metavar is None and "|" in kind:
             param.metavar = "WORD"
             param.help = f"{param.help} One of {', '.join(kind.strip('<>').split('|'))}."
+        elif param.metavar is None and "list[" in kind:
+            param.metavar = "TEXT"
+        if (text := getattr(param, "help", None)) is not None:
+            param.help = escape(text)  # `[default: …]` is no markup
     with contextlib.redirect_stdout(raw):  # unescaped: help texts are our own, and colours are control codes
         rich_utils.rich_format_help(obj=command, ctx=ctx, markup_mode="rich")
     return True

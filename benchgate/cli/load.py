@@ -115,7 +115,9 @@ def load(
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.", rich_help_panel=_SERVER),
+        typer.Option(
+            metavar="NAME:VALUE", help="Header of every request; a secret as ${env:VARIABLE}.", rich_help_panel=_SERVER
+        ),
     ] = None,
     ca: Annotated[
         str | None, typer.Option(help="CA certificates to trust instead of the system's.", rich_help_panel=_SERVER)

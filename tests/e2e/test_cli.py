@@ -80,6 +80,10 @@ def test_help_is_in_panels_on_a_terminal_and_nothing_is_cut(columns: int) -> Non
         assert max(map(len, told.splitlines())) <= columns
 
 
+def test_a_default_in_a_help_text_is_no_markup() -> None:
+    assert "Settings, YAML [default: all defaults]." in on_terminal(80, "sim", "--help")
+
+
 def on_terminal(columns: int, *words: str) -> str:
     """What the command prints on a terminal of this width, without colours."""
     ours, theirs = pty.openpty()
