@@ -16,7 +16,16 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import ResultFormat, refuse_unwritable
-from benchgate.cli.saying import inform, log, say_escaped, say_json_text, settings, stderr_console, stdout_screen
+from benchgate.cli.saying import (
+    fitting,
+    inform,
+    log,
+    say_escaped,
+    say_json_text,
+    settings,
+    stderr_console,
+    stdout_screen,
+)
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.escape import json_text, terminal_line
 from benchgate.model.verdict import Outcome
@@ -308,7 +317,8 @@ def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_D
             live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"))
 
         def keep(line: str) -> None:
-            live.console.print(Text(terminal_line(line)))
+            for part in fitting(line, live.console.width):
+                live.console.print(Text(part), soft_wrap=True)
 
         yield _Display(duration_s, requests, show, keep)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from benchgate.cli.saying import inform, settings, stderr_console
+from benchgate.cli.saying import fitting, inform, settings, stderr_console
 from benchgate.escape import terminal_line
 from benchgate.pipeline.progress import Phase, Progress
 from benchgate.units import show_duration, show_number
@@ -229,7 +229,8 @@ class LiveProgress(RunProgress):
         """Print a warning or a finding above the block."""
         from rich.text import Text
 
-        self._console.print(Text(terminal_line(line)), soft_wrap=True)
+        for part in fitting(line, self._console.width):
+            self._console.print(Text(part), soft_wrap=True)
 
     @contextmanager
     def shown(self) -> Iterator[None]:

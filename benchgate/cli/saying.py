@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +81,25 @@ def log(*lines: str) -> None:
     stream = raw_stream("stderr")
     if stream is None:
         return
+    columns = None
+    with suppress(OSError, ValueError):  # no terminal
+        columns = os.get_terminal_size(stream.fileno()).columns or None
     with output_errors("stderr", stream):
-        stream.write("".join(f"{terminal_line(line)}\n" for line in lines))
+        stream.write("".join(f"{part}\n" for line in lines for part in fitting(line, columns)))
         stream.flush()
+
+
+def fitting(line: str, columns: int | None) -> list[str]:
+    """Return a line as escaped lines of at most so many columns. Commands in it stay whole, so that they can be copied.
+
+    A line that is indented is a command.
+    """
+    if columns is None or len(line) <= columns or line.startswith(" "):
+        return [terminal_line(line)]
+    from benchgate.report.screen import wrapped_lines
+
+    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\xa0"), line)
+    return [terminal_line(part) for part in wrapped_lines(whole, columns)]
 
 
 def inform(*lines: str) -> None:
