@@ -7,12 +7,14 @@ everything heavy inside the command, so that `--help` answers at once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
+from enum import StrEnum
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.main
@@ -21,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 from benchgate import __version__
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
-from benchgate.cli.saying import log_text, say
+from benchgate.cli.saying import has_colours, log_text, say, settings
 from benchgate.errors import BenchgateError, ExitCode
 from benchgate.escaped_streams import escape_streams, raw_stream
 
@@ -67,6 +69,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Module, name and summary of every command, by its section in the help."""
 
+_PANEL = "All commands"
 _KINDS = {
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -82,8 +85,59 @@ _BOUNDS = {
 }
 
 
+class ColorChoice(StrEnum):
+    """When output has colours."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def _set(name: str) -> Callable[[Any], None]:
+    return lambda value: setattr(settings, name, value)
+
+
+def _hold(
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print only results and errors.", rich_help_panel=_PANEL, callback=_set("quiet")
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Log every stage with its time, and why requests failed.",
+            rich_help_panel=_PANEL,
+            callback=_set("verbose"),
+        ),
+    ] = False,
+    color: Annotated[
+        ColorChoice, typer.Option(help="Use of colours.", rich_help_panel=_PANEL, callback=_set("color"))
+    ] = ColorChoice.AUTO,
+) -> None:
+    """Hold the options that every command has; they set `benchgate.cli.saying.settings`."""
+
+
+@functools.cache
+def _output_options() -> list[Any]:
+    holder = typer.Typer(add_completion=False)
+    holder.command()(_hold)
+    found = typer.main.get_command(holder).params
+    for one in found:
+        one.expose_value = False
+    return found
+
+
 class Command(TyperCommand):
-    """A command whose help is in panels on a terminal, and plain text elsewhere."""
+    """A command with the options of all; its help is in panels on a terminal, and plain text elsewhere."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the command's own parameters, and those that every command has."""
+        *own, help_option = super().get_params(ctx)
+        return [*own, *_output_options(), help_option]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print or write the help."""
@@ -187,8 +241,13 @@ def _print_panels(command: Any, ctx: Any) -> bool:
     raw = raw_stream("stdout")
     if raw is None or not raw.isatty():
         return False
+    from rich.markup import escape
     from typer import rich_utils
 
+    rich_utils.STYLE_TYPES, rich_utils.STYLE_USAGE = "magenta", "bold"  # yellow cannot be read on white
+    rich_utils.STYLE_OPTION_ENVVAR = rich_utils.STYLE_OPTION_DEFAULT
+    if not has_colours("stdout"):
+        rich_utils.COLOR_SYSTEM = None
     for param in command.get_params(ctx):  # a narrow column of types leaves room for the words
         kind = param.display_type_rich(ctx) or ""
         if getattr(param, "is_flag", False):
@@ -196,6 +255,10 @@ def _print_panels(command: Any, ctx: Any) -> bool:
         elif param.metavar is None and "|" in kind:
             param.metavar = "WORD"
             param.help = f"{param.help} One of {', '.join(kind.strip('<>').split('|'))}."
+        elif param.metavar is None and "list[" in kind:
+            param.metavar = "TEXT"
+        if (text := getattr(param, "help", None)) is not None:
+            param.help = escape(text)  # `[default: …]` is no markup
     with contextlib.redirect_stdout(raw):  # unescaped: help texts are our own, and colours are control codes
         rich_utils.rich_format_help(obj=command, ctx=ctx, markup_mode="rich")
     return True

@@ -15,7 +15,7 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.completion import complete_stages, complete_suites
 from benchgate.cli.options import find_suite, today
-from benchgate.cli.saying import log, say, say_json_text
+from benchgate.cli.saying import inform, log, say, say_json_text
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
 from benchgate.report.table import aligned
@@ -115,7 +115,7 @@ def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
     from benchgate.site.folder import write_whole
 
     write_whole(out, document if isinstance(document, bytes) else document.encode("utf-8", "backslashreplace"))
-    log(f"benchgate: {out}")
+    inform(f"benchgate: {out}")
 
 
 def _text(
@@ -358,7 +358,7 @@ def site(
 
     def progress(done: int, of: int) -> None:
         if done % _SITE_PROGRESS == 0 or done == of:
-            log(f"benchgate: {done:,} of {of:,} reports")
+            inform(f"benchgate: {done:,} of {of:,} reports")
 
     built = build(store, out, progress)
     of = built.changes

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from benchgate.cli.options import shipped_suites_dir
-from benchgate.cli.saying import log, say, say_json
+from benchgate.cli.saying import inform, log, say, say_json
 from benchgate.errors import UsageError
 from benchgate.init.purpose import Purpose
 from benchgate.report.table import aligned
@@ -77,7 +77,7 @@ def init(
         raise UsageError(f"{file} is there already; name another file") from None
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error
-    log(f"wrote {file}; `benchgate plan {file}` shows what it would measure")
+    inform(f"wrote {file}; `benchgate plan {file}` shows what it would measure")
 
 
 def _init_from_endpoints(

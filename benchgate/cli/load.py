@@ -16,7 +16,16 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import ResultFormat, refuse_unwritable
-from benchgate.cli.saying import log, say_escaped, say_json_text, stderr_console, stdout_screen
+from benchgate.cli.saying import (
+    fitting,
+    inform,
+    log,
+    say_escaped,
+    say_json_text,
+    settings,
+    stderr_console,
+    stdout_screen,
+)
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.escape import json_text, terminal_line
 from benchgate.model.verdict import Outcome
@@ -115,7 +124,9 @@ def load(
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option(help="NAME:VALUE for every request; a secret as ${env:VARIABLE}.", rich_help_panel=_SERVER),
+        typer.Option(
+            metavar="NAME:VALUE", help="Header of every request; a secret as ${env:VARIABLE}.", rich_help_panel=_SERVER
+        ),
     ] = None,
     ca: Annotated[
         str | None, typer.Option(help="CA certificates to trust instead of the system's.", rich_help_panel=_SERVER)
@@ -191,7 +202,7 @@ def load(
     if save:
         _require_store(store, label)
     if cluster is None and (warning := missing_warning()) is not None:
-        log(f"warning: {warning}")
+        inform(f"warning: {warning}")
     test: dict[str, Any] = dict(
         url=url,
         model=model,
@@ -238,6 +249,7 @@ def load(
         _log_key(parsed, api_key_env)
         with _live_display(parsed.duration_s, parsed.requests) as display:
             result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
+            display.end()
     else:
         from benchgate.load.standalone.search import SearchOptions, run_search
 
@@ -246,6 +258,7 @@ def load(
         _log_key(chosen.base, api_key_env)
         with _live_display(None, None) as display:
             result = run_search(chosen, display.note, display.watch)
+            display.end()
     _write(result, json_file, output)
     if save and result["partial"]:
         log_progress("an interrupted load is not saved")
@@ -292,7 +305,7 @@ def _log_key(load: LoadOptions, named: str | None) -> None:
 @contextmanager
 def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
     """Show a load under way: one updating line where stderr is a terminal, else a line every 15 s."""
-    if not sys.stderr.isatty():
+    if settings.quiet or not sys.stderr.isatty():
         yield _Display(duration_s, requests)
         return
     from rich.live import Live
@@ -304,7 +317,8 @@ def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_D
             live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"))
 
         def keep(line: str) -> None:
-            live.console.print(Text(terminal_line(line)))
+            for part in fitting(line, live.console.width):
+                live.console.print(Text(part), soft_wrap=True)
 
         yield _Display(duration_s, requests, show, keep)
 
@@ -317,11 +331,12 @@ class _Display:
         duration_s: float | None,
         requests: int | None,
         show: Callable[[str], None] | None = None,
-        keep: Callable[[str], None] = log,
+        keep: Callable[[str], None] = inform,
     ) -> None:
         self._duration_s, self._requests = duration_s, requests
         self._show, self._keep = show, keep
         self._logged_s = time.monotonic()
+        self._phase = self._line = ""
 
     def note(self, line: str) -> None:
         """Write a line that stays."""
@@ -330,11 +345,19 @@ class _Display:
     def watch(self, phase: str, figures: LiveFigures) -> None:
         """Show the figures of a phase so far."""
         line = f"{phase}: {', '.join(self._figures(phase, figures))}"
+        if phase != self._phase:
+            self.end()
+        self._phase, self._line = phase, line
         if self._show is not None:
             self._show(line)
         elif time.monotonic() - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = time.monotonic()
             self.note(line)
+
+    def end(self) -> None:
+        """Keep the last figures of the phase, with `--verbose`."""
+        if settings.verbose and self._line:
+            self.note(self._line)
 
     def _figures(self, phase: str, figures: LiveFigures) -> Iterator[str]:
         left_s = self._left_s(figures) if phase == "load" else None
@@ -373,7 +396,7 @@ def _write(result: Mapping[str, Any], json_file: Path | None, output: ResultForm
         if output is ResultFormat.JSON:
             say_json_text(document)
             for line in search_remarks(result) if is_search else load_remarks(result):
-                log_progress(line)
+                log(f"benchgate: {line}")
         else:
             from benchgate.report.load_result import render_load, render_search
 
@@ -425,10 +448,10 @@ def _client_profile(store: str) -> ClientProfile | None:
     try:
         return known_client_at(store)
     except BenchgateError as error:
-        log(f"benchgate: the speed of the load generator here is unknown: {error}")
+        inform(f"benchgate: the speed of the load generator here is unknown: {error}")
         return None
 
 
 def log_progress(line: str) -> None:
     """Write a line of progress to stderr."""
-    log(f"benchgate: {line}")
+    inform(f"benchgate: {line}")

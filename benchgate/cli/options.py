@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchgate.cli.completion import complete_checks, complete_runs
-from benchgate.cli.saying import log
+from benchgate.cli.saying import inform
 from benchgate.errors import UsageError, suggestion
 from benchgate.store.missing import require_stored
 
@@ -131,7 +131,7 @@ def find_run(store: Store, reference: str) -> str:
     run_id = store.resolve(reference)
     if reference in ("@latest", "@previous") and (skipped := store.skipped_runs(run_id)):
         which = f"the newer run {skipped[0]} is" if len(skipped) == 1 else f"{len(skipped)} newer runs are"
-        log(f"benchgate: {reference} is run {run_id}: {which} not complete and skipped; see `benchgate runs`")
+        inform(f"benchgate: {reference} is run {run_id}: {which} not complete and skipped; see `benchgate runs`")
     return run_id
 
 
@@ -157,7 +157,7 @@ def refuse_unwritable(file: Path | None) -> None:
         reason = f"{file.parent} is no folder" if is_file else f"{file.parent}: {error.strerror}"
         raise UsageError(f"{file} cannot be written: {reason}; name a file in a folder you may write to") from error
     if is_new:
-        log(f"benchgate: made the folder {file.parent} for {file.name}")
+        inform(f"benchgate: made the folder {file.parent} for {file.name}")
     if not os.access(file if file.exists() else file.parent, os.W_OK):
         raise UsageError(f"{file} cannot be written: permission denied; name a file where you may write")
 
@@ -168,7 +168,9 @@ def log_new_store(address: str) -> None:
 
     path = Address.parse(address).path
     if address != STORE and path is not None and not path.exists():
-        log(f"benchgate: --store {address} is a new store, without earlier runs; check the name if you expected some")
+        inform(
+            f"benchgate: --store {address} is a new store, without earlier runs; check the name if you expected some"
+        )
 
 
 def suites_called(name: str) -> list[Path]:
@@ -281,4 +283,4 @@ def _log_misfits(file: WaiverFile, suite: Suite) -> None:
             lines.append(f'{where}: {suite.suite} has no deployment "{waiver.deployment}"; {near}')
         if waiver.check not in ids:
             lines.append(f'{where}: {suite.suite} has no check "{waiver.check}"; {suggestion(waiver.check, ids)}')
-    log(*(f"benchgate: {line}" for line in lines))
+    inform(*(f"benchgate: {line}" for line in lines))

@@ -18,7 +18,7 @@ import typer
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code
 from benchgate.cli.options import Format, StrictOption, refuse_unwritable
-from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown, stdout_screen
+from benchgate.cli.saying import inform, log, say, say_escaped, say_json_text, say_markdown, stdout_screen
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import terminal_text
 from benchgate.integrations import ci
@@ -393,7 +393,7 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
         yield from _write_files(decision, ExitCode.PUBLISH_FAILED, output)
         return
     if output.report is not None:
-        log(f"report: {output.report}")
+        inform(f"report: {output.report}")
     for fault in _write_files(decision, code, output):
         code = ExitCode.PUBLISH_FAILED
         yield fault
@@ -401,7 +401,7 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
         statement = output.statement_path(decision.evidence.run.id)
         if statement is not None:
             _write_statement(decision, code, output, statement, report_sha256)
-            log(f"statement: {statement}")
+            inform(f"statement: {statement}")
         if publish:
             ci.publish_outputs(
                 os.environ,
@@ -426,7 +426,7 @@ def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> I
     for form, file in output.files:
         try:
             write_whole(file, rendered(form, context, decision.report).encode(), f"the verdict as {form}")
-            log(f"{form}: {file}")
+            inform(f"{form}: {file}")
         except PublishError as error:
             yield str(error)
 

@@ -12,7 +12,7 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.commands import command_line, spelled
 from benchgate.cli.options import ResultFormat, find_suite
-from benchgate.cli.saying import log, log_text, say, say_json, stdout_screen
+from benchgate.cli.saying import inform, log_text, say, say_json, stdout_screen
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
 from benchgate.report.screen import table_width, wrapped_lines
@@ -69,7 +69,7 @@ def plan(
             documents += [{**of_suite, **one} for one in _documents(declared, found)]
         else:
             _show(path, declared, found, store)
-        log(*(str(warning) for warning in suite_warnings(declared, file.text, str(file.path))))
+        inform(*(str(warning) for warning in suite_warnings(declared, file.text, str(file.path))))
         refused = dict.fromkeys(line for one in found.values() for line in (*one.problems, *one.refused))
         problems += [f"benchgate: {path}: {line}" for line in refused]
     if output is ResultFormat.JSON:
@@ -142,19 +142,19 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
         lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]
     say("\n".join(lines) + "\n")
     doubts = dict.fromkeys(line for one in found.values() for line in (*one.unknowns, *one.underpowered))
-    log(*(f"benchgate: {line}" for line in doubts))
+    inform(*(f"benchgate: {line}" for line in doubts))
     if any(check.source == "assumed" for one in found.values() for check in one.checks):
         command = command_line(Command.CALIBRATE, str(path), store)
-        log(f"benchgate: measure the spreads that are assumed with `{command}`")
+        inform(f"benchgate: measure the spreads that are assumed with `{command}`")
     if any(one.client_measured_at is None or one.problems for one in found.values()):
         command = command_line(Command.DOCTOR_CLIENT, store=store)
-        log(f"benchgate: measure what the load generator here can deliver with `{command}`")
+        inform(f"benchgate: measure what the load generator here can deliver with `{command}`")
     if not any(one.problems or one.refused for one in found.values()):
         is_long = any(_takes_long(one) for one in found.values()) and not declared.candidates
         if is_long:
-            log("benchgate: a first look, --quick, takes about three minutes; it can block, and never promotes")
+            inform("benchgate: a first look, --quick, takes about three minutes; it can block, and never promotes")
         command = command_line(Command.RUN, str(path), store)
-        log(f"next: {command}{' --quick' if is_long else ''} --report report.html")
+        inform(f"next: {command}{' --quick' if is_long else ''} --report report.html")
 
 
 def _lines(source: str, found: Preview) -> Iterator[str]:

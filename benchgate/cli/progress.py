@@ -12,7 +12,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from benchgate.cli.saying import log, stderr_console
+from benchgate.cli.saying import fitting, inform, settings, stderr_console
 from benchgate.escape import terminal_line
 from benchgate.pipeline.progress import Phase, Progress
 from benchgate.units import show_duration, show_number
@@ -31,11 +31,12 @@ _SECONDS_PER_HOUR = 3600.0
 
 @contextmanager
 def make_progress(title: str) -> Iterator[RunProgress]:
-    """Show progress during the block: live lines when stderr is a terminal, plain ones otherwise."""
+    """Show progress during the block: live lines when stderr is a terminal, plain ones otherwise, none if quiet."""
     live = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    progress: RunProgress = LiveProgress(title) if live else PlainProgress(title)
+    progress = RunProgress(title) if settings.quiet else LiveProgress(title) if live else PlainProgress(title)
     with progress.shown():
         yield progress
+        progress.end()
 
 
 class RunProgress(Progress):
@@ -61,6 +62,7 @@ class RunProgress(Progress):
 
     def begin(self, phase: Phase) -> None:
         """Start a phase."""
+        self.end()
         self.phase, self.done, self._step_s = phase, 0, []
         self.arm, self.place, self.answered, self.last_status = None, "", None, ""
         self._stage, self._figures = "", {}
@@ -104,7 +106,16 @@ class RunProgress(Progress):
             self._figures[self._stage, self.arm] = figures
             self._errors[self.arm] = self._errors.get(self.arm, 0) + figures.failed
         self._billed_usd += billed_usd
+        if self.arm is not None and settings.verbose:
+            done = [f"{figures.ended:,} requests in {show_duration(figures.elapsed_s)}", *_figures_of(figures)]
+            failed = [f"{figures.failed:,} failed: {'; '.join(figures.reasons)}"] if figures.failed else []
+            self.note(f"{self.place} on {self.arm}: {', '.join([*done, *failed])}")
         self.arm = None
+
+    def end(self) -> None:
+        """Write how long the phase took, with `--verbose`."""
+        if settings.verbose and self.phase.name:
+            self.note(f"{self.phase.name} took {show_duration(time.monotonic() - self._phase_began_s)}")
 
     def price(self, usd_per_hour: float) -> None:
         """Count the time from here on at a price."""
@@ -183,11 +194,11 @@ class PlainProgress(RunProgress):
     def begin(self, phase: Phase) -> None:
         """Start a phase."""
         super().begin(phase)
-        log(f"{self.title}: {phase.name}")
+        inform(f"{self.title}: {phase.name}")
 
     def note(self, line: str) -> None:
         """Write a warning or a finding."""
-        log(f"{self.title}: {line}")
+        inform(f"{self.title}: {line}")
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -196,7 +207,7 @@ class PlainProgress(RunProgress):
 
         def write() -> None:
             while not over.wait(_LINE_EVERY_S):
-                log(plain_line(self))
+                inform(plain_line(self))
 
         writer = threading.Thread(target=write, daemon=True)
         writer.start()
@@ -218,7 +229,8 @@ class LiveProgress(RunProgress):
         """Print a warning or a finding above the block."""
         from rich.text import Text
 
-        self._console.print(Text(terminal_line(line)), soft_wrap=True)
+        for part in fitting(line, self._console.width):
+            self._console.print(Text(part), soft_wrap=True)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -239,8 +251,7 @@ def plain_line(state: RunProgress) -> str:
     """Return the state as one line."""
     parts = [f"{state.title}: {_phase(state)}"]
     for arm, one in state.arms.items():
-        figures = f"TTFT {_ms(one.ttft_p50_s)}, TPOT {_ms(one.tpot_p50_s)}, {_rate(one.requests_per_s)}"
-        parts.append(f"{arm} {figures}, {state.errors(arm)} errors, {one.in_flight} in flight")
+        parts.append(f"{arm} {', '.join(_figures_of(one))}, {state.errors(arm)} errors, {one.in_flight} in flight")
     parts += [state.last_look] if state.last_look else []
     parts += [state.last_status] if state.last_status else []
     return "; ".join([*parts, state.totals])
@@ -268,6 +279,10 @@ def block(state: RunProgress) -> Text:
     whole = Text("\n").join(lines)
     whole.no_wrap, whole.overflow = True, "ellipsis"  # a line that rich wrapped may begin like a command
     return whole
+
+
+def _figures_of(one: LiveFigures) -> tuple[str, str, str]:
+    return f"TTFT {_ms(one.ttft_p50_s)}", f"TPOT {_ms(one.tpot_p50_s)}", _rate(one.requests_per_s)
 
 
 def _arm_line(state: RunProgress, arm: Arm, one: LiveFigures) -> Text:

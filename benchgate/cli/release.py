@@ -16,7 +16,7 @@ from benchgate.cli import options
 from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import Format, ResultFormat, find_suite, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
-from benchgate.cli.saying import log, say, say_json
+from benchgate.cli.saying import inform, log, say, say_json
 from benchgate.errors import ExitCode, UsageError, suggestion
 from benchgate.escape import terminal_line
 from benchgate.store.missing import require_stored
@@ -198,7 +198,10 @@ def _publish_all(message: Message, to: Mapping[str, Publisher]) -> bool:
     failed = False
     for one in publish_all(message, to):
         failed = failed or one.fault is not None
-        log(f"{one.name}: {one.done}" if one.fault is None else f"benchgate: not published: {one.name}: {one.fault}")
+        if one.fault is None:
+            inform(f"{one.name}: {one.done}")
+        else:
+            log(f"benchgate: not published: {one.name}: {one.fault}")
     return failed
 
 
@@ -527,5 +530,5 @@ def verdict_server(
     except (OSError, OverflowError) as error:
         raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}") from error
     with server:
-        log(f"benchgate: answering on {server.url}")
+        inform(f"benchgate: answering on {server.url}")
         server.serve_forever()

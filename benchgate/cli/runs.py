@@ -259,7 +259,7 @@ def _description(
         yield screen.paint(f"  resume     benchgate run SUITE --resume --run {run.id}")
     elif removed is None and run.judges_candidate:
         yield screen.paint(f"  judge      benchgate gate {run.id}")
-        yield screen.paint(f"  report     benchgate report {run.id} -o report.html")
+        yield screen.paint(f"  report     benchgate report {run.id}")
 
 
 def _deployment_line(deployment: Deployment, run: Run) -> str:

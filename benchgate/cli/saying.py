@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchgate.errors import PublishError
@@ -19,6 +22,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from benchgate.report.screen import Screen
+
+
+@dataclass
+class OutputSettings:
+    """Options of every command that change how it prints: `--quiet`, `--verbose` and `--color`."""
+
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"  # or always, never
+
+
+settings = OutputSettings()
 
 
 def say(text: str) -> None:
@@ -66,9 +81,31 @@ def log(*lines: str) -> None:
     stream = raw_stream("stderr")
     if stream is None:
         return
+    columns = None
+    with suppress(OSError, ValueError):  # no terminal
+        columns = os.get_terminal_size(stream.fileno()).columns or None
     with output_errors("stderr", stream):
-        stream.write("".join(f"{terminal_line(line)}\n" for line in lines))
+        stream.write("".join(f"{part}\n" for line in lines for part in fitting(line, columns)))
         stream.flush()
+
+
+def fitting(line: str, columns: int | None) -> list[str]:
+    """Return a line as escaped lines of at most so many columns. Commands in it stay whole, so that they can be copied.
+
+    A line that is indented is a command.
+    """
+    if columns is None or len(line) <= columns or line.startswith(" "):
+        return [terminal_line(line)]
+    from benchgate.report.screen import wrapped_lines
+
+    whole = re.sub(r"`[^`]*`", lambda found: found[0].replace(" ", "\xa0"), line)
+    return [terminal_line(part) for part in wrapped_lines(whole, columns)]
+
+
+def inform(*lines: str) -> None:
+    """Write progress, advice and places of files to standard error as `log` does, except with `--quiet`."""
+    if not settings.quiet:
+        log(*lines)
 
 
 def log_text(text: str) -> None:
@@ -80,18 +117,25 @@ def stderr_console() -> Console:
     """Return a rich console on standard error, for the progress bar. Escape every text that is given to it."""
     from rich.console import Console
 
-    return Console(file=raw_stream("stderr"))
+    return Console(file=raw_stream("stderr"), no_color=not has_colours("stderr"))
 
 
 def stdout_screen() -> Screen:
-    """Return the screen behind standard output: its width and colours on a terminal, neither elsewhere.
-
-    NO_COLOR (https://no-color.org) and TERM=dumb turn colours off.
-    """
-    from benchgate.report.screen import PLAIN, Screen
+    """Return the screen behind standard output: its width on a terminal, and its colours."""
+    from benchgate.report.screen import Screen
 
     stream = raw_stream("stdout")
-    if stream is None or not stream.isatty():
-        return PLAIN
-    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Screen(shutil.get_terminal_size().columns, colour)
+    columns = shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
+    return Screen(columns, has_colours("stdout"))
+
+
+def has_colours(name: str) -> bool:
+    """Return True if `stdout` or `stderr` gets colours: by `--color`, NO_COLOR, FORCE_COLOR, else on a terminal."""
+    if settings.color != "auto":
+        return settings.color == "always"
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    stream = raw_stream(name)
+    return stream is not None and stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")

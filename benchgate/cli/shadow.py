@@ -9,7 +9,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.options import ResultFormat, refuse_unwritable
-from benchgate.cli.saying import log, say, say_json
+from benchgate.cli.saying import inform, say, say_json
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
 from benchgate.units import parse_percent_ratio, show_percent
@@ -107,7 +107,7 @@ shadow_app.command()(drift)
 
 
 def _log_progress(line: str) -> None:
-    log(f"benchgate: {line}")
+    inform(f"benchgate: {line}")
 
 
 def _print(report: Mapping[str, Any], output: ResultFormat, lines: Iterator[str]) -> None:

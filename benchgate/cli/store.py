@@ -18,7 +18,7 @@ from benchgate.cli import options
 from benchgate.cli.commands import command_line, run_command
 from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import ResultFormat, suites_called
-from benchgate.cli.saying import log, log_text, say, say_json
+from benchgate.cli.saying import inform, log, log_text, say, say_json
 from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
 from benchgate.report.table import aligned
@@ -201,9 +201,9 @@ def _import_result_file(store: str, file: Path, metadata: ImportMetadata, tool: 
         reasons.setdefault(why, []).append(field)
     for why, fields in reasons.items():
         more = f" and {len(fields) - _MAX_FIELDS_NAMED} more" if len(fields) > _MAX_FIELDS_NAMED else ""
-        log(f"  not imported: {', '.join(fields[:_MAX_FIELDS_NAMED])}{more}: {why}")
+        inform(f"  not imported: {', '.join(fields[:_MAX_FIELDS_NAMED])}{more}: {why}")
     if measured is None:
-        log("  `benchgate trend` shows it at the time of its import; --measured-at sets the time of measurement")
+        inform("  `benchgate trend` shows it at the time of its import; --measured-at sets the time of measurement")
 
 
 def _import_stores_and_bundles(

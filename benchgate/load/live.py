@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from benchgate.load.results import StageResult
 from benchgate.load.shards import FindRequest, Shard
 from benchgate.load.spool import SpoolTail
 from benchgate.model import request_metrics
+from benchgate.model.records import RequestColumns
 from benchgate.model.request import ModelRequest
 from benchgate.model.request_metrics import quantile
 from benchgate.targets.dialect import Target
@@ -30,6 +31,7 @@ from benchgate.targets.dialect import Target
 _NS = 1_000_000_000
 _DECODING_S = 0.05  # in each reading
 _RATE_WINDOW_S = 5.0
+_REASONS = 3
 _SAMPLE = 2_000  # latest decoded requests
 _PLAIN = ModelRequest("chat", {}, None)
 
@@ -38,7 +40,8 @@ _PLAIN = ModelRequest("chat", {}, None)
 class LiveFigures:
     """A stage so far. Latencies are medians of its latest answers; None where there is none yet.
 
-    `ended` counts requests of the ramp too. `failed` are those seen among the decoded ones.
+    `ended` counts requests of the ramp too. `failed` are those seen among the decoded ones. `reasons` are the
+    commonest failures of a whole stage.
     """
 
     elapsed_s: float
@@ -48,6 +51,7 @@ class LiveFigures:
     requests_per_s: float | None
     ttft_p50_s: float | None
     tpot_p50_s: float | None
+    reasons: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, result: StageResult, elapsed_s: float) -> Self:
@@ -67,7 +71,19 @@ class LiveFigures:
             requests_per_s=measured / window_s if window_s > 0 else None,
             ttft_p50_s=None if ttft_s is None or math.isinf(ttft_s) else ttft_s,
             tpot_p50_s=None if tpot_s is None or math.isinf(tpot_s) else tpot_s,
+            reasons=tuple(f"{detail} ({count:,} times)" for (_, detail), count in failures(*sent)[:_REASONS]),
         )
+
+
+def failures(*sent: RequestColumns) -> list[tuple[tuple[str, str], int]]:
+    """Return class and detail of the failed requests, with their number, the commonest first."""
+    found = Counter(
+        (str(error), detail)
+        for rows in sent
+        for error, detail in zip(rows.error, rows.error_detail, strict=True)
+        if error is not None and detail is not None
+    )
+    return found.most_common()
 
 
 Watch = Callable[[LiveFigures], None]

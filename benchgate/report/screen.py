@@ -61,7 +61,7 @@ class Screen:
 def wrapped_lines(text: str, columns: int, first: str = "", indent: str = "") -> list[str]:
     """Return a text in lines of at most so many columns; a number and its unit stay together."""
     lines = wrap(
-        _BEFORE_UNIT.sub("\xa0", " ".join(text.split())),
+        _BEFORE_UNIT.sub("\xa0", re.sub(r"[ \t\r\n\f\v]+", " ", text).strip(" ")),
         columns,
         initial_indent=first,
         subsequent_indent=indent,

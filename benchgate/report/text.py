@@ -52,7 +52,8 @@ def render_text(
     lines += ["", *_checks(verdict, screen), *_todo(verdict, screen), ""]
     for guard in verdict.guards:
         if guard.tripped or guard.warns:
-            remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy else ""
+            stands_above = guard.remedy == verdict.next_step
+            remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy and not stands_above else ""
             name, style = ("guard", Style.MAGENTA) if guard.tripped else ("warning of guard", Style.YELLOW)
             reason = one_line(guard.reason, _REASON_CHARACTERS)
             lines += _remark(screen, f"{name} {one_line(guard.id)}", f"{reason}{remedy}", style)
@@ -72,7 +73,7 @@ def render_text(
     again = reproduce(run, verdict, against, terms)
     if (command := _next_command(verdict, run, against, terms, again)) is not None:
         lines.append(screen.paint(f"next: {command}", Style.BOLD))  # not wrapped, so that it can be copied
-    lines.append(screen.paint(f"same verdict again, with the same --store: {again}"))
+    lines.append(screen.paint(f"again (same --store): {again}"))
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -80,6 +80,18 @@ def test_help_is_in_panels_on_a_terminal_and_nothing_is_cut(columns: int) -> Non
         assert max(map(len, told.splitlines())) <= columns
 
 
+@pytest.mark.parametrize("columns", [50, 70, 90])
+def test_a_message_on_a_terminal_is_wrapped_and_its_command_is_whole(columns: int) -> None:
+    lines = on_terminal(columns, "gate", "--store", "none.db").splitlines()
+    assert len(lines) > 1 and max(map(len, lines)) <= columns
+    assert "make one with `benchgate run`" in " ".join(lines)
+    assert any("`benchgate run`" in line for line in lines)
+
+
+def test_a_default_in_a_help_text_is_no_markup() -> None:
+    assert "Settings, YAML [default: all defaults]." in on_terminal(80, "sim", "--help")
+
+
 def on_terminal(columns: int, *words: str) -> str:
     """What the command prints on a terminal of this width, without colours."""
     ours, theirs = pty.openpty()

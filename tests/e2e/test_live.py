@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import command_line
+from tests.e2e.command import benchgate, command_line, here
 
 pytestmark = pytest.mark.beside  # no time decides
 
@@ -63,3 +63,39 @@ def test_run_on_a_terminal_is_a_block_and_the_hint_after_an_interrupt_is_whole(t
     hint, command = shown[-2:]
     assert hint == "benchgate: the run was interrupted; resume it with:"
     assert re.fullmatch(r"  benchgate run suite\.yaml --resume --run [0-9a-f-]{36}", command)
+
+
+def test_quiet_prints_the_verdict_alone_and_verbose_every_stage_with_its_failures(tmp_path: Path) -> None:
+    suite = SUITE.replace("blocks: 200", "blocks: 2").replace("requests: 60", "requests: 6")
+    suite = suite.replace("2ms}, price: $2/h", "2ms, faults: ['error-after:3@50%']}, price: $2/h")
+    (tmp_path / "suite.yaml").write_text(suite)
+    quiet = benchgate(tmp_path, "run", "suite.yaml", "-q")
+    assert quiet.stderr == ""
+    assert quiet.stdout.startswith(("■ BLOCK", "◆ INCONCLUSIVE"))
+    verbose = benchgate(tmp_path, "run", "suite.yaml", "--verbose")
+    figures = r"\d+ requests in .*, TTFT .*, TPOT .*, .*/s"
+    assert re.search(rf"^f16 vs q8: block 1 of 2, stage c2 on baseline: {figures}$", verbose.stderr, re.MULTILINE)
+    assert re.search(
+        rf"^f16 vs q8: block 1 of 2, stage c2 on candidate: {figures}, .* failed: .*\(\d+ times\)$",
+        verbose.stderr,
+        re.MULTILINE,
+    )
+    assert re.search(r"^f16 vs q8: load took [0-9.]+ m?s$", verbose.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "coloured"),
+    [
+        ((), {}, False),
+        (("--color", "always"), {"NO_COLOR": "1"}, True),
+        ((), {"FORCE_COLOR": "1"}, True),
+        ((), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        (("--color", "never"), {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colours_are_chosen_by_option_then_by_variable(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], coloured: bool
+) -> None:
+    result = here(tmp_path, "doctor", *words, environment={"NO_COLOR": "", "FORCE_COLOR": "", **variables})
+    assert ("\x1b[" in result.stdout) is coloured
+    assert result.stdout

@@ -128,7 +128,7 @@ def test_log_has_phases_notes_and_the_state_now_and_then(monkeypatch: pytest.Mon
             written.set()
 
     monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.01)
-    monkeypatch.setattr(progress, "log", log)
+    monkeypatch.setattr(progress, "inform", log)
     state = PlainProgress("f16 vs q8")
     with state.shown():
         state.begin(Phase("deployments", 2))

@@ -87,7 +87,7 @@ def test_show_describes_a_run_and_names_the_next_commands(kept: Kept) -> None:
     assert text.startswith(f"run {ids['bad']}\n")
     for part in ("label      nightly-2", "baseline", "candidate", "load:", "quality:", "■ BLOCK: "):
         assert part in text
-    assert f"benchgate report {ids['bad']} -o report.html" in text
+    assert f"benchgate report {ids['bad']}\n" in text
     document = json.loads(told("show", "nightly-2", "--format", "json", "--store", address).stdout)
     assert (document["verdict"], document["took_s"]) == ("BLOCK", 3600.0)
     assert {one["kind"] for one in document["measured"]} == {"load", "quality", "shadow"}

@@ -16,7 +16,7 @@ import numpy as np
 from benchgate.errors import TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.live import LiveFigures, Watch
+from benchgate.load.live import LiveFigures, Watch, failures
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
 from benchgate.load.standalone.metrics import counts_of, load_metrics, stretches
@@ -181,12 +181,6 @@ def describe(
     """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure."""
     columns, ramp = result.requests, result.only.ramp
     sent = (columns, ramp)  # failures count wherever they happen
-    details = Counter(
-        (error, detail)
-        for rows in sent
-        for error, detail in zip(rows.error, rows.error_detail, strict=True)
-        if error is not None and detail is not None
-    )
     ok = request_metrics.succeeded(columns)
     output_tokens = int(columns.output_tokens[ok].sum())
     reasons = saturation_reasons(result.client, columns, options.offered_rps)
@@ -228,7 +222,7 @@ def describe(
         },
         # The commonest reasons in words, so that nobody has to run it again to learn why.
         "failures": [
-            {"count": count, "class": error, "detail": detail} for (error, detail), count in details.most_common(5)
+            {"count": count, "class": error, "detail": detail} for (error, detail), count in failures(*sent)[:5]
         ],
         "output_tokens": output_tokens,
         "reasoning_ratio": request_metrics.reasoning_ratio(columns),
