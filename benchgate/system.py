@@ -13,6 +13,7 @@ import re
 import secrets
 import shlex
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -159,7 +160,9 @@ def is_same_file(handle: int, path: Path) -> bool:
 
 def lacking(what: str, extra: str) -> str:
     """Return the message for a missing extra, with the command that installs it."""
-    return f"{what}; install the extra `{extra}` of benchgate: pip install {_requirement(extra)}"
+    is_uv_tool = (Path(sys.prefix) / "uv-receipt.toml").is_file()  # an environment without pip
+    command = "uv tool install" if is_uv_tool else "pip install"
+    return f"{what}; install the extra `{extra}` of benchgate: {command} {_requirement(extra)}"
 
 
 def _requirement(extra: str) -> str:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-import textwrap
 from collections.abc import Iterable
-from html import escape
-from pathlib import Path
 
 from benchgate.model.verdict import Outcome
 from benchgate.stats.knee import Knee, find_knee
@@ -174,30 +170,10 @@ def trend() -> str:
     return _svg(740, 232, "Trend of goodput over twelve runs, with 95% intervals, promotions and a new engine", parts)
 
 
-def terminal() -> str:
-    """Draw the verdict of the tutorial as a terminal shows it."""
-    page = (Path(__file__).parents[1] / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    command, output = re.findall(r"```sh\n(benchgate run .*?)\n```.*?```text\n(.*?)```", page, re.DOTALL)[0]
-    lines = [f"$ {command}", *(part for line in output.splitlines()[:-1] for part in _wrapped(line))]
-    parts = ['<rect width="100%" height="100%" rx="6" fill="#0d1117"/>']
-    for row, line in enumerate(lines):
-        colour = next((shade for word, shade in _SHADES.items() if word in line), "#e6edf3")
-        attributes = f'x="16" y="{28 + 18 * row}" xml:space="preserve" style="font:13px monospace;fill:{colour}"'
-        parts.append(f"<text {attributes}>{escape(line)}</text>")
-    return _svg(900, 26 + 18 * len(lines), "Terminal: the run of the tutorial ends with BLOCK", parts)
-
-
-def _wrapped(line: str) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(line, 108, subsequent_indent=indent, drop_whitespace=True) or [""]
-
-
-_SHADES = {"BLOCK": "#ff7b72", "■": "#ff7b72", "●": "#7ee787", "$ ": "#a5d6ff"}
 PICTURES = {
     "run.svg": flow,
     "blocks.svg": blocks,
     "outcomes.svg": outcomes,
     "knee.svg": knee,
     "trend.svg": trend,
-    "terminal.svg": terminal,
 }

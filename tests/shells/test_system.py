@@ -116,3 +116,9 @@ def test_a_missing_extra_is_installed_from_where_benchgate_came_from(
         (folder / "direct_url.json").write_text(json.dumps(recorded))
     monkeypatch.syspath_prepend(tmp_path)
     assert lacking("no engine", "demo") == f"no engine; install the extra `demo` of benchgate: {command}"
+
+
+def test_a_tool_of_uv_gets_an_extra_from_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uv-receipt.toml").write_text("[tool]\n")
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert ": uv tool install " in lacking("no engine", "demo")
