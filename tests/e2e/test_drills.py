@@ -53,23 +53,35 @@ def all_replicas_lost(suite: Stored) -> None:
     suite["load"]["sweep"][1]["actions"] = [{"at_s": 0.3, "kill": number} for number in range(3)]
 
 
+def killed_without_draining(suite: Stored) -> None:
+    """Replicas are removed with the requests that they serve, and the model is loaded under load."""
+    server(ready_after_s=None, load_time_s=1.5)(suite)
+    suite["load"]["sweep"][0]["actions"] = [{"at_s": 0.3, "kill": 2}, {"at_s": 0.5, "start": 2}]
+
+
 WITHOUT = {
     "affinity": server(affinity=None),
+    "autoscaling": killed_without_draining,
     "batching": one_long_stream_less_than_none,
     "burst": paced,
+    "cache-stampede": server(flush_every=3),
     "chunked-prefill": server(prefill_chunk_tokens=8192),
     "cold-start": impatient,
     "decode": server(prefill_s=0.01, decode_s=0.0005, decode_per_sequence_s=0.0),
     "disconnect": server(leak_kv=True),
     "embeddings": paced,
+    "gray-replica": server(unlike={"1": {"itl_s": 0.024}}),
+    "kv-exhaustion": server(kv_tokens=256),
     "load-shedding": server(shed_above=None),
     "long-context": paced,
     "multi-lora": server(adapter_s=0.0, decode_s=0.02),
     "overload": paced,
     "prefill": paced,
+    "prefill-decode": server(transfer_s=0.002),
     "prefix-cache": server(prefix_blocks=0),
     "reasoning": paced,
     "replica-loss": all_replicas_lost,
+    "router-mix": server(unlike={"1": {"invalid_json_ratio": 1.0, "ttft_s": 0.005}}),
     "structured-output": server(invalid_json_ratio=0.95),
     "tradeoff": server(batch=64, decode_per_sequence_s=0.0),
 }
