@@ -41,14 +41,14 @@ class Fault:
 
 FAULTS: Mapping[str, tuple[Fault, ...]] = {
     "gray-replica": (
-        Fault("one of three replicas is slower", {"unlike": {"1": {"itl": "24ms"}}}, ("goodput",), "replica 1 "),
+        Fault("one of three replicas is slower", {"unlike": {"1": {"itl": "32ms"}}}, ("goodput",), "replica 1 "),
     ),
     "cache-stampede": (
-        Fault("prefix cache emptied at once, again and again", {"flush_every": 3}, ("prefix_hit_rate", "goodput")),
+        Fault("prefix cache emptied at once, again and again", {"flush_every": 2}, ("prefix_hit_rate", "goodput")),
     ),
     "kv-exhaustion": (Fault("KV cache for two of eight requests", {"kv_tokens": 256}, ("preemptions", "ttft")),),
     "prefill-decode": (
-        Fault("2 ms of transfer for every prompt token", {"transfer": "2ms"}, ("goodput",)),
+        Fault("6 ms of transfer for every prompt token", {"transfer": "6ms"}, ("goodput",)),
         Fault("one decode replica with two slots", {"prefill_replicas": 2, "batch": 2}, ("goodput",)),
     ),
     "router-mix": (
@@ -59,7 +59,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
         ),
     ),
     "autoscaling": (
-        Fault("requests to a replica that loads", {"load_time": "1500ms"}, ("goodput",), removed=("ready_after",)),
+        Fault("requests to a replica that loads", {"load_time": "3s"}, ("goodput",), removed=("ready_after",)),
         Fault(
             "replicas removed without draining",
             {},

@@ -452,7 +452,7 @@ class Router:
                 order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
                 line.reply = Relay(request, line, [one for one in order if one.state == "up"], over)
                 return
-            split = self._settings.prefill_replicas
+            split = self._settings.prefill_replicas or 0
             is_split = split and request.method == "POST" and request.path in _SPLIT_PATHS
             up = self._up()
             decode = in_turn([one for one in up if one.number >= split], counted=bool(counted))
@@ -499,7 +499,7 @@ class Router:
     async def _metrics(self, _: Request) -> bytes:
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
-        split = self._settings.prefill_replicas
+        split = self._settings.prefill_replicas or 0
         roles = {number: "prefill" if number < split else "decode" for number in pages if split}
         return whole(200, (born + merged(pages, roles)).encode(), content_type=METRICS_TYPE)
 

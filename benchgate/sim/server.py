@@ -185,7 +185,7 @@ class SimServer:
         received_ns, transfer_s = line.received_ns, 0.0
         is_read = DECODE_HEADER in request.headers
         if is_read:
-            received_ns, transfer_s = int(request.headers[DECODE_HEADER]), self._settings.transfer_s
+            received_ns, transfer_s = int(request.headers[DECODE_HEADER]), self._settings.transfer_s or 0.0
         context = ReplyContext(
             request=answered,
             script=_SCRIPTS[parsed.endpoint](named, self._first_id + self._order, self._created),

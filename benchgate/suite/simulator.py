@@ -363,20 +363,20 @@ class SimSettings(Section):
         "Default: round robin",
         default=None,
     )
-    weights: tuple[_Least1, ...] = key(
+    weights: tuple[_Least1, ...] | None = key(
         "How many of so many requests in turn go to each replica: [3, 1] sends a quarter to the second. Default: equal",
-        default=(),
+        default=None,
     )
-    unlike: Unlike = key(
-        "Settings in which one replica differs, by its number: `{1: {itl: 30ms}}` is a gray replica",
-        default_factory=dict,
+    unlike: Unlike | None = key(
+        "Settings in which one replica differs, by its number: `{1: {itl: 30ms}}` is a gray replica", default=None
     )
-    prefill_replicas: _Least0 = key(
-        "Engine: so many replicas, the first ones, read the prompts, and the others make the answers", default=0
-    )
-    transfer_s: Span = key(
-        "Engine: with `prefill_replicas`, time in which the KV cache of a prompt token gets to the other replica",
-        default=0.0, alias="transfer",
+    prefill_replicas: _Least1 | None = key(
+        "Engine: so many replicas, the first ones, read the prompts, and the others make the answers. "
+        "Default: each does both", default=None,
+    )  # fmt: skip
+    transfer_s: Span | None = key(
+        "Engine: with `prefill_replicas`, time in which the KV cache of a prompt token gets to the other replica. "
+        "Default: 0ms", default=None, alias="transfer",
     )  # fmt: skip
     seed: _Least0 = key("Seed of answers, jitter and faults", default=0)
 
@@ -419,15 +419,16 @@ class SimSettings(Section):
             raise ValueError("`affinity` chooses among several replicas, and there is one; say `replicas` as well")
         if self.weights and len(self.weights) != self.replicas:
             raise ValueError(f"`weights` has {len(self.weights)} numbers, and there are {self.replicas} `replicas`")
-        if self.weights and self.affinity is not None:
-            raise ValueError("`affinity` and `weights` both choose the replica; keep one of them")
-        if self.prefill_replicas and self.prefill_replicas >= self.replicas:
+        if self.affinity is not None and (self.weights or self.prefill_replicas):
+            other = "weights" if self.weights else "prefill_replicas"
+            raise ValueError(f"`affinity` and `{other}` both choose the replica; keep one of them")
+        if self.prefill_replicas is not None and self.prefill_replicas >= self.replicas:
             raise ValueError(
                 f"{self.prefill_replicas} of {self.replicas} `replicas` read prompts, and none is left for the answers"
             )
-        if self.transfer_s and self.replicas > 1 and not self.prefill_replicas:
+        if self.transfer_s is not None and self.replicas > 1 and self.prefill_replicas is None:
             raise ValueError("`transfer` is between replicas that read prompts and others; add `prefill_replicas`")
-        for number in self.unlike:
+        for number in self.unlike or ():
             if number not in map(str, range(self.replicas)) or self.replicas == 1:
                 raise ValueError(f"`unlike` names replica {number}, and the numbers are 0 to {self.replicas - 1}")
             self.of_replica(int(number))
@@ -460,7 +461,10 @@ class SimSettings(Section):
         if self.is_engine:
             given["batch"] = self.batch  # the keys of the router alone may have made it an engine
         return SimSettings.model_validate(
-            {**given, **self.unlike.get(str(number), {})}, by_name=True, by_alias=False, context={"stored": True}
+            {**given, **(self.unlike or {}).get(str(number), {})},
+            by_name=True,
+            by_alias=False,
+            context={"stored": True},
         )
 
     def identity(self) -> dict[str, object]:
