@@ -111,10 +111,13 @@ class ActionRunner:
         if action.run is not None:
             return self._run(action.run)
         try:
+            control = SimControl(self.target.url)
             if action.kill is not None:
-                SimControl(self.target.url).kill(action.kill)
+                control.kill(action.kill)
+            elif action.drain is not None:
+                control.drain(action.drain)
             elif action.start is not None:
-                SimControl(self.target.url).start(action.start)
+                control.start(action.start)
         except TargetError as fault:
             return f"failed: {fault}"
         return None
@@ -144,11 +147,11 @@ class ActionRunner:
 
 def undo_actions(actions: Sequence[Action], target: Target, endpoint: Endpoint, limits: Limits) -> None:
     """Undo a stage's actions, and wait until the deployment answers. Raises TargetError if it does not."""
-    if any(action.kill is not None for action in actions):
+    if any(action.on_replica is not None for action in actions):
         deadline_s = time.monotonic() + limits.ready_s
         control = SimControl(target.url)
         for one in control.replicas():
-            if one["state"] == "down":
+            if one["state"] in ("down", "draining"):
                 control.start(one["replica"])
         while any(one["state"] != "up" for one in control.replicas()):
             if time.monotonic() >= deadline_s:

@@ -36,6 +36,7 @@ class Job:
     priority: int = 0  # lower goes first
     blocks: tuple[int, ...] = ()  # names of the blocks of the prompt and then of the answer, for a prefix cache
     with_adapter: bool = False
+    is_read: bool = False  # another server has read the prompt, and its KV cache came along
     speed: float = 1.0  # its times are divided by it; an engine whose steps are shared takes no notice
     produced: int = 0
     unread_tokens: int = 0  # what must be read before the next token: the prompt, and what it lost when preempted
@@ -301,6 +302,10 @@ class PrefixCache:
             found += 1
         return found * self._block_tokens
 
+    def clear(self) -> None:
+        """Forget every block."""
+        self._kept.clear()
+
     def keep(self, blocks: Sequence[int], first: int, read_tokens: int) -> int:
         """Add the blocks from number `first` on that were read whole; return how many blocks are kept by now."""
         until = min(len(blocks), read_tokens // self._block_tokens)
@@ -329,6 +334,7 @@ class Engine(Model):
         self._waiting: deque[Job] = deque()  # by rank
         self._running: list[Job] = []  # in order of admission
         self._cache = PrefixCache(settings.prefix_blocks, settings.block_tokens)
+        self._admitted = 0
         self._taken_tokens = 0  # KV room of the running, and what has leaked
         self._step: _Step | None = None
 
@@ -363,6 +369,9 @@ class Engine(Model):
         if queue is not None and len(self._waiting) >= queue and not fits_at_once:
             return False
         self._enqueue(job)
+        self._admitted += 1
+        if self._settings.flush_every is not None and self._admitted % self._settings.flush_every == 0:
+            self._cache.clear()
         if self._step is None or self._step.idle:
             self._begin(now_ns)
         return True
@@ -459,6 +468,8 @@ class Engine(Model):
             job.room_tokens = self._room_of(job)
             self._taken_tokens += job.room_tokens
             job.unread_tokens, job.prefilled_tokens = job.input_tokens + job.produced, 0
+            if job.is_read and job.admitted_ns is None:
+                job.prefilled_tokens = job.unread_tokens
             if job.admitted_ns is None:
                 job.admitted_ns = at_ns
 

@@ -377,8 +377,8 @@ def metric_page(name: str, model: Model, counters: Counters, generation_tokens: 
     return "\n".join([*lines, ""])
 
 
-def merged(pages: Mapping[int, str]) -> str:
-    """Merge the pages of several replicas: every family once, every series with the number of its replica."""
+def merged(pages: Mapping[int, str], roles: Mapping[int, str]) -> str:
+    """Merge the pages of several replicas: every family once, every series with the number and role of its replica."""
     families: dict[str, list[str]] = {}
     for replica, page in pages.items():
         head = ""
@@ -387,5 +387,6 @@ def merged(pages: Mapping[int, str]) -> str:
                 head = line
             elif not line.startswith("process_"):  # which each of them has of its own
                 name, _, rest = line.partition("{")  # every series has labels
-                families.setdefault(head, []).append(f'{name}{{replica="{replica}",{rest}')
+                labels = f'replica="{replica}",' + (f'role="{roles[replica]}",' if replica in roles else "")
+                families.setdefault(head, []).append(f"{name}{{{labels}{rest}")
     return "\n".join([line for head, lines in families.items() for line in (head, *lines)] + [""])

@@ -51,6 +51,10 @@ class SimControl:
         """Kill the process of one replica with SIGKILL; it is gone when this returns."""
         self._request("POST", f"/sim/replicas/{replica}/kill")
 
+    def drain(self, replica: int) -> None:
+        """Send one replica no new requests; its process ends after its last answer."""
+        self._request("POST", f"/sim/replicas/{replica}/drain")
+
     def start(self, replica: int) -> None:
         """Start a killed replica again; it takes requests after `ready_after`."""
         self._request("POST", f"/sim/replicas/{replica}/start")

@@ -47,6 +47,9 @@ class ReplyContext:
     keeps_alive: bool
     blocks: tuple[int, ...] = ()  # for the prefix cache
     speed: float = 1.0  # of a paced server or a queue: times are divided by it
+    is_read: bool = False  # another server has read the prompt
+    reads_only: bool = False  # another server makes the answer
+    queued_ns: int | None = None  # when it arrived here, where that was after it was received
 
 
 class Reply(ABC):
@@ -72,6 +75,7 @@ class Reply(ABC):
             priority=context.request.priority,
             blocks=context.blocks,
             with_adapter=context.request.adapter is not None,
+            is_read=context.is_read,
             speed=context.speed,
         )
         line.late_writes = 0
@@ -136,7 +140,8 @@ class Reply(ABC):
         counters, job = self._state.counters, self.job
         counters.over(self.context.request, self.sent, outcome, read=self._last_ns is not None)
         if job.admitted_ns is not None:
-            counters.queued.add(job.admitted_ns - self.context.received_ns)
+            queued_ns = self.context.received_ns if self.context.queued_ns is None else self.context.queued_ns
+            counters.queued.add(job.admitted_ns - queued_ns)
         if self._last_ns is None:
             return
         if self._first_ns is not None:
@@ -220,5 +225,5 @@ class Document(Reply):
         body = script.document(request.finish_reason, self._usage(request.output_tokens))
         closing = () if self.context.keeps_alive else ("connection: close",)
         self._line.write(whole(200, body, *closing, content_type=JSON_TYPE))
-        self._handed(request.output_tokens, due_ns, streamed=False)
+        self._handed(request.output_tokens, due_ns, streamed=self.context.reads_only)
         self._end("finished", keep=True)

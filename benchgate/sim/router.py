@@ -12,7 +12,7 @@ import re
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Literal, cast
 from zlib import crc32
@@ -24,7 +24,7 @@ from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request
 from benchgate.sim.process import start_sim
 from benchgate.suite.simulator import SimSettings
 
-State = Literal["up", "starting", "down"]
+State = Literal["up", "starting", "draining", "down"]
 
 
 @dataclass(slots=True)
@@ -33,6 +33,8 @@ class Replica:
 
     number: int
     settings: SimSettings
+    weight: int = 1  # its share of the requests, over the sum of all
+    credit: int = 0  # the replica with the most of it is the next in turn
     requests: int = 0
     in_flight: int = 0
     broken: int = 0  # answers that ended before they were whole
@@ -40,6 +42,7 @@ class Replica:
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     _ready_s: float = 0.0
     _starting: bool = False
+    is_draining: bool = False  # takes no new requests, and goes when the last one is over
 
     @property
     def pid(self) -> int | None:
@@ -48,18 +51,21 @@ class Replica:
 
     @property
     def state(self) -> State:
-        """Return `up`, `starting` or `down`."""
+        """Return `up`, `starting`, `draining` or `down`."""
         if self._starting:
             return "starting"
         if self._process is None or self._process.poll() is not None:
             return "down"
+        if self.is_draining:
+            return "draining"
         return "up" if monotonic() >= self._ready_s else "starting"
 
     async def start(self, ready_after_s: float) -> None:
         """Start it unless it is there; it refuses connections for so long. Raises UsageError when it does not start."""
         if self.state != "down":
+            self.is_draining = False
             return
-        self._starting = True
+        self._starting, self.is_draining = True, False
         try:
             settings = self.settings.model_copy(update={"ready_after_s": ready_after_s})
             sim = await asyncio.to_thread(start_sim, settings)
@@ -78,19 +84,23 @@ class Replica:
         if self._process is not None:
             child_process.stop(self._process)
 
-    async def fetch(self, method: str, path: str) -> bytes:
-        """Return the body of a small response; empty when it is gone meanwhile, or not up yet."""
-        head = f"{method} {path} HTTP/1.1\r\nhost: replica\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+        """Return a whole response as it came; empty when the replica is gone meanwhile, or not up yet."""
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        lines += [f"content-length: {len(body)}", "connection: close"]
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             try:
-                writer.write(head.encode())
-                response = await reader.read()
+                writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
+                return await reader.read()
             finally:
                 writer.close()
         except OSError:
             return b""
-        status_and_headers, _, body = response.partition(b"\r\n\r\n")
+
+    async def fetch(self, method: str, path: str) -> bytes:
+        """Return the body of a small response; empty when it is gone meanwhile, or not up yet."""
+        status_and_headers, _, body = (await self.send(method, path, {"host": "replica"})).partition(b"\r\n\r\n")
         return body if status_and_headers.startswith(b"HTTP/1.1 200 ") else b""
 
     def document(self) -> dict[str, object]:
@@ -105,6 +115,9 @@ class Replica:
         }
 
 
+PREFILL_HEADER = "x-sim-prefill"  # from a router: read the prompt, and no more
+DECODE_HEADER = "x-sim-received"  # from a router: the prompt was read; the request was received at this instant
+_SPLIT_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 _PREFIX_WORDS = 64
 _PROMPTS = ("messages", "prompt", "input", "query")
 
@@ -129,6 +142,19 @@ def affinity_of(request: Request, affinity: str) -> str | None:
 def preferred(key: str, replicas: int) -> list[int]:
     """Return replica numbers in a key's order of preference (rendezvous hashing: a loss moves only its own keys)."""
     return sorted(range(replicas), key=lambda replica: crc32(f"{replica} {key}".encode("utf-8", "surrogatepass")))
+
+
+def in_turn(replicas: Sequence[Replica], *, counted: bool) -> list[Replica]:
+    """Return replicas by whose turn it is, each by its weight (smooth weighted round robin).
+
+    A replica that is down is left out, and its share goes to all others. Only a `counted` request takes its turn.
+    """
+    order = sorted(replicas, key=lambda one: -(one.credit + one.weight))
+    if counted and order:
+        for one in replicas:
+            one.credit += one.weight
+        order[0].credit -= sum(one.weight for one in replicas)
+    return order
 
 
 def _beginning(body: Mapping[str, object]) -> str | None:
@@ -307,21 +333,66 @@ def _error(status: int, kind: str, message: str) -> bytes:
     return json_response(status, document, "connection: close")
 
 
-_ACTION = re.compile(r"/sim/replicas/(\d{1,4})/(kill|start)")
+class SplitRelay:
+    """A request whose prompt one replica reads, and whose answer another one makes.
+
+    An error of the first one is the answer; so is that of its end.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        line: Connection,
+        prefill: Sequence[Replica],
+        decode: Sequence[Replica],
+        over: Callable[[], None],
+    ) -> None:
+        self._request, self._line, self._over = request, line, over
+        self._prefill, self._decode = prefill, decode
+        self._task = asyncio.get_running_loop().create_task(self._serve(line.received_ns))
+
+    def abandon(self) -> None:
+        """Drop the connection to the replica that reads the prompt: the client has left."""
+        self._task.cancel()
+        self._over()
+
+    async def _serve(self, received_ns: int) -> None:
+        headers = {name: value for name, value in self._request.headers.items() if name not in _OWN_HEADERS}
+        response = b""
+        for replica in self._prefill:
+            replica.requests += 1
+            replica.in_flight += 1
+            try:
+                response = await replica.send(
+                    self._request.method, self._request.path, {**headers, PREFILL_HEADER: "1"}, self._request.body
+                )
+            finally:
+                replica.in_flight -= 1
+            if response:
+                break
+        if response.startswith(b"HTTP/1.1 200 "):
+            read = replace(self._request, headers={**self._request.headers, DECODE_HEADER: str(received_ns)})
+            self._line.reply = Relay(read, self._line, self._decode, self._over)
+            return
+        self._line.write(response or _error(503, "Service Unavailable", "no replica reads prompts"))
+        self._over()
+        self._line.done(keep=False)
+
+
+_ACTION = re.compile(r"/sim/replicas/(\d{1,4})/(kill|start|drain)")
 
 
 class Router:
     """Control routes, and the replicas behind them. Lives inside a running event loop."""
 
     def __init__(self, settings: SimSettings) -> None:
-        own = {"replicas": 1, "lose_replica_after": None, "affinity": None, "ready_after_s": 0.0, "keep_alive_s": None}
-        alone = settings.model_copy(update=own)
         self._settings = settings
-        self._replicas = [Replica(number, alone) for number in range(settings.replicas)]
-        self._turn = 0
+        weights = settings.weights or (1,) * settings.replicas
+        self._replicas = [Replica(number, settings.of_replica(number), weight) for number, weight in enumerate(weights)]
         self._in_flight = 0
         self._passed = 0
         self._losing: asyncio.Future[None] | None = None
+        self._leaving: list[asyncio.Future[None]] = []  # tasks that wait for replicas to drain
         self._max_in_flight = 0
         self._lost: list[dict[str, Any]] = []  # states of killed replicas
         self._began_s = time.time()
@@ -379,14 +450,17 @@ class Router:
             key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
             if key is not None:
                 order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
+                line.reply = Relay(request, line, [one for one in order if one.state == "up"], over)
+                return
+            split = self._settings.prefill_replicas or 0
+            is_split = split and request.method == "POST" and request.path in _SPLIT_PATHS
+            up = self._up()
+            decode = in_turn([one for one in up if one.number >= split], counted=bool(counted))
+            if is_split:
+                prefill = in_turn([one for one in up if one.number < split], counted=True)
+                line.reply = SplitRelay(request, line, prefill, decode, over)
             else:
-                order = self._up()
-                if (
-                    order and request.method == "POST"
-                ):  # in turn among those that are there: none gets a dead one's share
-                    first, self._turn = self._turn % len(order), self._turn + 1
-                    order = order[first:] + order[:first]
-            line.reply = Relay(request, line, [one for one in order if one.state == "up"], over)
+                line.reply = Relay(request, line, decode, over)
 
     async def _list(self, _: Request) -> bytes:
         return json_response(200, {"replicas": [one.document() for one in self._replicas]})
@@ -405,9 +479,18 @@ class Router:
                 await one.start(self._settings.ready_after_s)
             except UsageError as error:
                 return json_response(500, {"detail": str(error)})
+        elif match[2] == "drain":
+            one.is_draining = True
+            self._leaving.append(asyncio.ensure_future(self._leave(one)))
         elif one.state != "down":
             await self._kill(one)
         return json_response(200, one.document())
+
+    async def _leave(self, one: Replica) -> None:
+        while one.in_flight and one.is_draining:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        if one.is_draining:
+            await self._kill(one)
 
     async def _kill(self, one: Replica) -> None:
         self._lost += await self._states([one])  # it does not answer afterwards
@@ -416,7 +499,9 @@ class Router:
     async def _metrics(self, _: Request) -> bytes:
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._up()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
-        return whole(200, (born + merged(pages)).encode(), content_type=METRICS_TYPE)
+        split = self._settings.prefill_replicas or 0
+        roles = {number: "prefill" if number < split else "decode" for number in pages if split}
+        return whole(200, (born + merged(pages, roles)).encode(), content_type=METRICS_TYPE)
 
     async def _truth(self, request: Request) -> bytes:
         """Return the truth of all replicas together. What was in flight on a killed one has failed."""

@@ -46,7 +46,7 @@ from benchgate.sim.requests import (
     completion_prompt,
     read_object,
 )
-from benchgate.sim.router import Router
+from benchgate.sim.router import DECODE_HEADER, PREFILL_HEADER, Router
 from benchgate.sim.settings import NS, ListenAddress
 from benchgate.suite.simulator import NO_FAULT, FaultSpec, SimSettings, parse_fault
 from benchgate.timers import Timer
@@ -67,6 +67,7 @@ class SimServer:
         kind = Engine if settings.is_engine else Queue if settings.is_queue else ConstantPace
         self._state = ServerState(kind(settings, random.Random(f"time {settings.seed}")), settings.chunk_tokens)
         self._created = int(time.time())
+        self._prefill_state: ServerState | None = None  # of requests whose prompt alone is read: they are no answers
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
         self._seen: set[bytes] = set()  # prompts that came with the fault fast-when-seen
@@ -116,6 +117,8 @@ class SimServer:
         try:
             fault = self._choose_fault(request.headers.get(FAULT_HEADER))
             parsed = served.request(request.body, self._settings)
+            if PREFILL_HEADER in request.headers:
+                fault, parsed = NO_FAULT, replace(parsed, output_tokens=min(1, parsed.output_tokens), stream=False)
         except Refused as refused:
             self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
@@ -165,18 +168,29 @@ class SimServer:
             self._seen.add(name)
         if self._loaded_ns is None:
             self._loaded_ns = line.received_ns + round(self._settings.load_time_s * NS)
+        received_ns, transfer_s = line.received_ns, 0.0
+        is_read = DECODE_HEADER in request.headers
+        if is_read:
+            received_ns, transfer_s = int(request.headers[DECODE_HEADER]), self._settings.transfer_s or 0.0
         context = ReplyContext(
             request=answered,
             script=served.script(named, self._first_id + self._order, self._created),
             fault=fault,
             order=self._order,
-            received_ns=line.received_ns,
-            begins_ns=max(line.received_ns, self._loaded_ns),
+            received_ns=received_ns,
+            begins_ns=max(line.received_ns + round(transfer_s * parsed.input_tokens * NS), self._loaded_ns),
             request_id=request.headers.get("x-request-id"),
             keeps_alive=request.keeps_alive,
             blocks=self._blocks(parsed),
             speed=speed,
+            is_read=is_read,
+            reads_only=PREFILL_HEADER in request.headers,
+            queued_ns=line.received_ns,
         )
+        if context.reads_only:
+            if self._prefill_state is None:
+                self._prefill_state = replace(self._state, truth=GroundTruth())
+            return Document(context, line, self._prefill_state)
         if fault is NO_FAULT:
             return (Stream if parsed.stream else Document)(context, line, self._state)
         return (FaultyStream if parsed.stream else FaultyDocument)(context, line, self._state)

@@ -12,9 +12,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 
-from benchgate.suite.types import Duration, Expected, Flag, Percent, Section, Span, Text, Whole, checked, key, share
+from benchgate.suite.types import (
+    Duration,
+    Expected,
+    Flag,
+    Percent,
+    Section,
+    Span,
+    Text,
+    Whole,
+    Written,
+    checked,
+    is_stored,
+    key,
+    share,
+)
 from benchgate.units import parse_span_s
 
 SHAPES = ("object", "string", "detail", "detail-list", "text")
@@ -229,6 +251,30 @@ FaultText = Annotated[Text, checked(parse_fault), Expected('a fault like "error-
 MOST_REPLICAS = 16
 
 
+def _unlike(found: object, info: ValidationInfo) -> object:
+    """Parse the settings of each replica; in base units they are those of a stored suite already."""
+    if not isinstance(found, Mapping) or not all(isinstance(change, Mapping) for change in found.values()):
+        return found
+    parsed = {}
+    for number, change in found.items():
+        if forbidden := sorted(OF_THE_ROUTER & {*change}):
+            raise ValueError(f"`{forbidden[0]}` is not of one replica; remove it")
+        if is_stored(info):
+            parsed[str(number)] = dict(change)
+            continue
+        one = SimSettings.model_validate(dict(change))
+        parsed[str(number)] = {name: getattr(one, name) for name in sorted(one.model_fields_set)}
+    return parsed
+
+
+Unlike = Annotated[
+    dict[str, dict[str, Any]],
+    BeforeValidator(_unlike),
+    Expected("the numbers of replicas and the settings in which they differ, like {1: {itl: 30ms}}"),
+    Written({"type": "object"}),
+]
+
+
 class SimSettings(Section):
     """A simulated server: it runs no model, and its answers have the configured times and lengths.
 
@@ -260,6 +306,9 @@ class SimSettings(Section):
         "Engine: number of blocks of prompts and answers that are kept, beside the KV room of running requests; the "
         "least recently used goes first", default=0, alias="prefix_cache",
     )  # fmt: skip
+    flush_every: _Least1 | None = key(
+        "Engine: empty the prefix cache after every so many requests, all at once. Default: never", default=None
+    )
     block_tokens: _Least1 = key("Engine: tokens in a block", default=16, alias="prefix_block")
     adapter_s: Span = key(
         "Engine: added to a step for every sequence in it that runs with an adapter", default=0.0, alias="adapter_cost"
@@ -314,6 +363,21 @@ class SimSettings(Section):
         "Default: round robin",
         default=None,
     )
+    weights: tuple[_Least1, ...] | None = key(
+        "How many of so many requests in turn go to each replica: [3, 1] sends a quarter to the second. Default: equal",
+        default=None,
+    )
+    unlike: Unlike | None = key(
+        "Settings in which one replica differs, by its number: `{1: {itl: 30ms}}` is a gray replica", default=None
+    )
+    prefill_replicas: _Least1 | None = key(
+        "Engine: so many replicas, the first ones, read the prompts, and the others make the answers. "
+        "Default: each does both", default=None,
+    )  # fmt: skip
+    transfer_s: Span | None = key(
+        "Engine: with `prefill_replicas`, time in which the KV cache of a prompt token gets to the other replica. "
+        "Default: 0ms", default=None, alias="transfer",
+    )  # fmt: skip
     seed: _Least0 = key("Seed of answers, jitter and faults", default=0)
 
     @property
@@ -353,6 +417,21 @@ class SimSettings(Section):
             )
         if self.affinity is not None and self.replicas == 1:
             raise ValueError("`affinity` chooses among several replicas, and there is one; say `replicas` as well")
+        if self.weights and len(self.weights) != self.replicas:
+            raise ValueError(f"`weights` has {len(self.weights)} numbers, and there are {self.replicas} `replicas`")
+        if self.affinity is not None and (self.weights or self.prefill_replicas):
+            other = "weights" if self.weights else "prefill_replicas"
+            raise ValueError(f"`affinity` and `{other}` both choose the replica; keep one of them")
+        if self.prefill_replicas is not None and self.prefill_replicas >= self.replicas:
+            raise ValueError(
+                f"{self.prefill_replicas} of {self.replicas} `replicas` read prompts, and none is left for the answers"
+            )
+        if self.transfer_s is not None and self.replicas > 1 and self.prefill_replicas is None:
+            raise ValueError("`transfer` is between replicas that read prompts and others; add `prefill_replicas`")
+        for number in self.unlike or ():
+            if number not in map(str, range(self.replicas)) or self.replicas == 1:
+                raise ValueError(f"`unlike` names replica {number}, and the numbers are 0 to {self.replicas - 1}")
+            self.of_replica(int(number))
         if self.output_tokens is not None and self.output_tokens[0] < 1:
             raise ValueError("`output_tokens` begin at 1: an answer has at least one token")
         if self.model in self.adapters or len(set(self.adapters)) < len(self.adapters):
@@ -376,6 +455,18 @@ class SimSettings(Section):
         written: dict[str, Any] = handler(self)
         return {name: value for name, value in written.items() if name in self.model_fields_set or name in _ALWAYS}
 
+    def of_replica(self, number: int) -> SimSettings:
+        """Return the settings of one replica by itself. Raises ValueError for those that do not fit together."""
+        given = {name: getattr(self, name) for name in self.model_fields_set - OF_THE_ROUTER}
+        if self.is_engine:
+            given["batch"] = self.batch  # the keys of the router alone may have made it an engine
+        return SimSettings.model_validate(
+            {**given, **(self.unlike or {}).get(str(number), {})},
+            by_name=True,
+            by_alias=False,
+            context={"stored": True},
+        )
+
     def identity(self) -> dict[str, object]:
         """Return everything that distinguishes its answers and times from another server's, as plain JSON values."""
         others = {*(() if self.is_engine else ENGINE), *(() if self.is_queue else QUEUE)}
@@ -387,7 +478,12 @@ class SimSettings(Section):
 PACE = ("ttft_s", "itl_s")
 ENGINE = (
     "prefill_s", "decode_s", "decode_per_sequence_s", "batch", "kv_tokens", "prefill_chunk_tokens", "queue",
-    "queue_status", "shed_above", "shed_exempt", "prefix_blocks", "block_tokens", "adapter_s", "preempts", "leak_kv",
+    "queue_status", "shed_above", "shed_exempt", "prefix_blocks", "flush_every", "block_tokens", "adapter_s",
+    "preempts", "leak_kv", "prefill_replicas", "transfer_s",
+)  # fmt: skip
+OF_THE_ROUTER = frozenset(
+    {"replicas", "lose_replica_after", "affinity", "weights", "unlike", "prefill_replicas", "ready_after_s",
+     "keep_alive_s"}
 )  # fmt: skip
 QUEUE = ("service_s", "servers", "service_law", "service_until")
 _ALWAYS = frozenset({"adapters", "context_tokens", "faults", "replicas"})

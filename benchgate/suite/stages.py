@@ -132,7 +132,7 @@ def stage_part(name: str) -> str:
 
 
 class Action(Section):
-    """An action at an instant of a stage, on each arm in every block: exactly one of `kill`, `start` and `run`.
+    """An action at an instant of a stage, on each arm in every block: one of `kill`, `drain`, `start` and `run`.
 
     Commands need `--allow-actions`; they get `BENCHGATE_ARM` and `BENCHGATE_STAGE`, and write to `actions.log`. An
     action that fails, starts more than 0.25 s late or outlasts the stage makes the stage INVALID.
@@ -140,6 +140,7 @@ class Action(Section):
 
     at_s: Span = key("Time after the start of the stage", alias="at")
     kill: _Replica | None = optional("Number of the replica of a `sim` whose process gets SIGKILL")
+    drain: _Replica | None = optional("Number of the replica that gets no new requests, and goes after its last answer")
     start: _Replica | None = optional("Number of the replica that is started again")
     run: tuple[Text, ...] | None = optional(
         'A command and its arguments, run without a shell: `["kubectl", "delete", "pod", "vllm-1"]`', min_length=1
@@ -147,9 +148,15 @@ class Action(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(kind is not None for kind in (self.kill, self.start, self.run)) != 1:
-            raise ValueError("an action is exactly one of `kill`, `start` and `run`")
+        if sum(kind is not None for kind in (self.kill, self.drain, self.start, self.run)) != 1:
+            raise ValueError("an action is exactly one of `kill`, `drain`, `start` and `run`")
         return self
+
+    @property
+    def on_replica(self) -> tuple[str, int] | None:
+        """Return the kind and the number of the replica; None for a command."""
+        kinds = (("kill", self.kill), ("drain", self.drain), ("start", self.start))
+        return next(((kind, number) for kind, number in kinds if number is not None), None)
 
     @property
     def shown(self) -> str:
@@ -157,7 +164,8 @@ class Action(Section):
         if self.run is not None:
             action = f"run {' '.join(self.run)}"
         else:
-            action = f"kill replica {self.kill}" if self.kill is not None else f"start replica {self.start}"
+            kind, number = self.on_replica or ("", 0)
+            action = f"{kind} replica {number}"
         return f"{action} at {as_written(show_duration(self.at_s)) if self.at_s else '0 s'}"
 
 

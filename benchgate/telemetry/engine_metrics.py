@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
-from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryMetric
+from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryMetric, combine_replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +347,10 @@ def read_samples(samples: Sequence[Sample], model: str, start_time: str | None =
         for name, role, own in (split_replicas(samples, label, ROLE_LABEL) if label is not None else ())
     }
     marker = [part for part in (marker_of(samples, engine), start_time) if part is not None]
-    return Page(engine, _values(samples, known, model), ",".join(marker) or None, replicas)
+    values = _values(samples, known, model)
+    if any(replica.role is not None for replica in replicas.values()):
+        values = combine_replicas([(replica.role, replica.values) for replica in replicas.values()])
+    return Page(engine, values, ",".join(marker) or None, replicas)
 
 
 def marker_of(samples: Sequence[Sample], engine: str) -> str | None:

@@ -50,35 +50,41 @@ def impatient(suite: Stored) -> None:
 
 
 def all_replicas_lost(suite: Stored) -> None:
-    suite["load"]["sweep"][1]["actions"] = [{"at_s": 0.3, "kill": number} for number in range(3)]
+    suite["load"]["sweep"][-1]["actions"] = [{"at_s": 0.3, "kill": number} for number in range(3)]
 
 
 WITHOUT = {
     "affinity": server(affinity=None),
+    "autoscaling": all_replicas_lost,
     "batching": one_long_stream_less_than_none,
     "burst": paced,
+    "cache-stampede": server(flush_every=2),
     "chunked-prefill": server(prefill_chunk_tokens=8192),
     "cold-start": impatient,
     "decode": server(prefill_s=0.01, decode_s=0.0005, decode_per_sequence_s=0.0),
     "disconnect": server(leak_kv=True),
     "embeddings": paced,
+    "gray-replica": server(unlike={"1": {"itl_s": 0.024}, "2": {"itl_s": 0.024}}),
+    "kv-exhaustion": server(kv_tokens=256),
     "load-shedding": server(shed_above=None),
     "long-context": paced,
     "multi-lora": server(adapter_s=0.0, decode_s=0.02),
     "overload": paced,
     "prefill": paced,
+    "prefill-decode": server(transfer_s=0.006),
     "prefix-cache": server(prefix_blocks=0),
     "reasoning": paced,
     "replica-loss": all_replicas_lost,
+    "router-mix": server(unlike={"1": {"invalid_json_ratio": 1.0, "ttft_s": 0.005}}),
     "structured-output": server(invalid_json_ratio=0.95),
     "tradeoff": server(batch=64, decode_per_sequence_s=0.0),
 }
 """What takes the effect away that a drill is about."""
 
-BLOCKS = {"affinity": 4, "disconnect": 3, "tradeoff": 3}
+BLOCKS = {"affinity": 4, "disconnect": 3, "kv-exhaustion": 4, "tradeoff": 3}
 """A median of blocks has limits only from three on (from four for two checks), a mean from two."""
 
-SHORTER = {"overload": 2}
+SHORTER = {"overload": 2, "router-mix": 2}
 """By how much a stage has fewer requests, where it is not four times: a queue needs some to grow."""
 
 WITHOUT_RAMP = frozenset({"load-shedding", "overload"})

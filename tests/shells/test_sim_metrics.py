@@ -76,7 +76,7 @@ def test_page_has_the_counts_in_vllms_names() -> None:
 
 
 def test_pages_of_replicas_are_one_page_with_every_series_once() -> None:
-    page = merged({0: page_of_a_busy_server(), 2: page_of_a_busy_server()})
+    page = merged({0: page_of_a_busy_server(), 2: page_of_a_busy_server()}, {})
     assert {labels.partition(",")[0] for _, labels in series(page)} == {'replica="0"', 'replica="2"'}
     doubled = {name: 2 * value for name, value in EXPECTED.items() if name != "process_start_time_seconds"}
     found = samples(page)

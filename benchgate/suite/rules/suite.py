@@ -147,10 +147,10 @@ def accelerators_are_counted(suite: Suite, check: Check) -> Iterator[tuple[str, 
 
 @rule(*_ARMS)
 def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
-    """Require the replicas that actions kill or start."""
+    """Require the replicas that actions kill, drain or start."""
     for position, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
         for at, action in enumerate(stage.actions or ()):
-            key, number = ("kill", action.kill) if action.kill is not None else ("start", action.start)
+            key, number = action.on_replica or ("run", None)
             for arm, name, spec in arms(suite):
                 replicas = spec.sim.replicas if spec.sim is not None else 1
                 if number is not None and number >= (replicas if replicas > 1 else 0):

@@ -1,0 +1,109 @@
+"""Replicas of a practice server that are not alike: weights, roles, draining, and their faults."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import httpx2
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.model.request_metrics import succeeded, tpot_s, ttft_s
+from benchgate.sim.process import Sim, serve_sim
+from benchgate.sim.settings import parse_settings, sim_settings
+from benchgate.telemetry.engine_metrics import read_page
+from tests.shells.load_helpers import closed, run
+
+
+def spread(sim: Sim) -> list[int]:
+    """The number of requests of each replica."""
+    return [one["requests"] for one in sim.replicas()]
+
+
+def test_requests_are_spread_by_weight() -> None:
+    with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.0, replicas=3, weights=(2, 1, 1))) as sim:
+        run(sim.url, closed(16))
+        assert spread(sim) == [8, 4, 4]
+
+
+def test_one_replica_may_differ() -> None:
+    unlike = {"1": {"itl_s": 0.04}}
+    with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.005, replicas=2, unlike=unlike)) as sim:
+        paces = sorted(tpot_s(run(sim.url, closed(8)).requests))
+    assert paces[3] < 0.015 < 0.03 < paces[4]
+
+
+SPLIT = sim_settings(model="scripted", replicas=3, prefill_replicas=1, transfer_s=0.01, prefill_s=0.001, decode_s=0.005)
+
+
+def test_a_prompt_is_read_by_one_replica_and_answered_by_another() -> None:
+    with serve_sim(SPLIT) as sim:
+        result = run(sim.url, closed(12, 3))
+        rows = result.requests
+        assert succeeded(rows).all()
+        assert spread(sim) == [12, 6, 6]
+        truth = sim.truth()
+        assert truth["requests"] == truth["finished"] == 12
+        least_s = rows.input_tokens * (0.001 + 0.01)  # the prompt is read once, and its cache goes over
+        assert (ttft_s(rows) >= least_s).all()
+        assert truth["ttft_s"]["p50"] >= least_s.min()
+        page = read_page(httpx2.get(f"{sim.url}/metrics").text, "scripted")
+    assert {name: one.role for name, one in page.replicas.items()} == {"0": "prefill", "1": "decode", "2": "decode"}
+    counted = {metric.value: value for metric, value in page.values.items()}
+    assert counted["finished_requests"] == 12
+    assert counted["generation_tokens"] == int(rows.output_tokens.sum())
+    assert counted["prompt_tokens"] == int(rows.input_tokens.sum())
+    assert counted["prefilled_requests"] == 12
+
+
+def test_an_error_of_the_replica_that_reads_is_the_answer() -> None:
+    with serve_sim(SPLIT) as sim:
+        body = {"model": "unknown", "messages": [{"role": "user", "content": "a"}]}
+        assert httpx2.post(f"{sim.url}/v1/chat/completions", json=body).status_code == 404
+        sim.kill(0)
+        assert httpx2.post(f"{sim.url}/v1/chat/completions", json=body | {"model": "scripted"}).status_code == 503
+
+
+def test_a_replica_that_drains_finishes_its_answers_and_takes_no_more() -> None:
+    with serve_sim(sim_settings(model="scripted", ttft_s=0.3, itl_s=0.01, replicas=2)) as sim:
+        results = []
+        thread = threading.Thread(target=lambda: results.append(run(sim.url, closed(8, 4))))
+        thread.start()
+        while sum(spread(sim)) < 4:
+            time.sleep(0.01)
+        sim.drain(1)
+        thread.join()
+        assert succeeded(results[0].requests).all()
+        assert spread(sim)[1] == 2
+        assert [one["state"] for one in sim.replicas()] == ["up", "down"]
+        sim.start(1)
+        assert [one["state"] for one in sim.replicas()] == ["up", "up"]
+
+
+def test_a_cache_that_is_emptied_finds_less() -> None:
+    body = {"model": "sim", "prompt": " ".join(map(str, range(65))), "max_tokens": 1}
+    hits = []
+    for keys in ({}, {"flush_every": 3}):
+        with serve_sim(sim_settings(prefix_blocks=64, **keys)) as sim:
+            for _ in range(6):
+                httpx2.post(f"{sim.url}/v1/completions", json=body).raise_for_status()
+            hits.append(sim.truth()["cached_tokens"] / 64)
+    assert hits == [5, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{replicas: 2, weights: [1]}", "`weights` has 1 numbers, and there are 2 `replicas`"),
+        ("{replicas: 2, prefill_replicas: 2}", "none is left for the answers"),
+        ("{replicas: 2, unlike: {2: {itl: 3ms}}}", "names replica 2, and the numbers are 0 to 1"),
+        ("{replicas: 2, unlike: {1: {affinity: prefix}}}", "`affinity` is not of one replica"),
+        ("{replicas: 2, unlike: {1: {itl: 3}}}", "itl"),
+        ("{replicas: 2, ttft: 5ms, unlike: {1: {batch: 3}}}", "paces each stream"),
+        ("{replicas: 2, transfer: 1ms}", "add `prefill_replicas`"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(text: str, says: str) -> None:
+    with pytest.raises(SuiteError, match=says):
+        parse_settings(text, "sim.yaml", ())
