@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
 from benchgate.errors import UsageError
-from benchgate.model.request import ENDPOINTS
+from benchgate.model.request import ENDPOINT_PATHS
 from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import (
     EnergyPrice,
@@ -171,7 +171,7 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
 _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
 _HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
-_API = re.compile(f"(?:{'|'.join([spec.path for spec in ENDPOINTS.values()])}|/v1(?:/models)?|/chat/completions)$")
+_API = re.compile(f"(?:{ENDPOINT_PATHS}|/v1(?:/models)?|/chat/completions)$")
 
 
 def split_address(address: str) -> tuple[str, str]:
