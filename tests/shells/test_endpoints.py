@@ -177,3 +177,18 @@ def test_any_cut_of_a_stream_gives_the_same_answer_in_c_and_in_python(made: tupl
     assert parsed(endpoint, reads) == whole
     with patch("benchgate.load.decode.body.library", lambda: None):
         assert parsed(endpoint, reads) == whole
+
+
+@pytest.mark.parametrize("endpoint", STREAMING)
+def test_events_skipped_in_one_go_have_the_instants_of_events_read_one_by_one(endpoint: Endpoint) -> None:
+    chunks = wire(endpoint, stream=True, tokens=30).split(b"\r\n")
+    pairs = [b"\r\n".join(pair) + b"\r\n" for pair in zip(chunks[::2], chunks[1::2], strict=False)]
+    together = [(at, data) for at, data in enumerate(pairs)]
+    halved = [(at, part) for at, data in together for part in (data[: len(data) // 2], data[len(data) // 2 :])]
+    whole, parts = (
+        read_body(replace(RawBody.of(reads), chunked=True), asked(endpoint)) for reads in (together, halved)
+    )
+    assert whole == parts
+    assert len(set(whole.chunk_ns)) == 30
+    with patch("benchgate.load.decode.body.library", lambda: None):
+        assert read_body(replace(RawBody.of(together), chunked=True), asked(endpoint)) == whole

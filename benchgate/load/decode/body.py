@@ -127,6 +127,11 @@ class Reads(Iterator[Read]):
         return left == b"0\r\n\r\n" if self._chunked else not left
 
     @property
+    def read_ns(self) -> int:
+        """Return the instant of the read that brought the last byte so far."""
+        return self._marks[2 * self._mark]
+
+    @property
     def between_chunks(self) -> bool:
         """Return True if the last read ended a chunk, or if the body has none or is broken."""
         return self._between or self._others is not None or not self._chunked

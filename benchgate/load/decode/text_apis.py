@@ -54,7 +54,7 @@ def _take_details(stream: ParsedAnswer, at_ns: int, details: object) -> None:
 
 def read_triton_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as the events of Triton's `generate_stream`."""
-    return read_events(body, _take_triton_event, secret=secret)
+    return read_events(body, _take_triton_event, _plain_triton_text, secret=secret)
 
 
 def read_triton_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
@@ -78,6 +78,10 @@ def _take_triton_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[s
         stream.usage_tokens = (stream.usage_tokens or 0) + tokens
     stream.input_tokens = token_count(data.get("num_input_tokens")) or stream.input_tokens
     return True
+
+
+def _plain_triton_text(data: dict[str, object]) -> object:
+    return data.get("text_output") if data.keys() <= {"model_name", "model_version", "text_output"} else None
 
 
 def read_inference(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
