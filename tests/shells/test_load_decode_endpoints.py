@@ -256,7 +256,7 @@ def test_call_in_a_message_is_output_with_its_name_and_its_arguments() -> None:
     ("last", "error", "said"),
     [
         ([stopped("max_tokens")], None, ""),
-        ([stopped("refusal")], ErrorClass.STREAM_BROKEN, "'refusal'"),
+        ([stopped("refusal")], ErrorClass.STREAM_BROKEN, "'content_filter'"),
         ([stopped(None), message("message_stop")], ErrorClass.STREAM_BROKEN, "without a finish reason"),
         ([message("message_stop")], ErrorClass.STREAM_BROKEN, "without a finish reason"),
         ([stopped("end_turn"), piece("text_delta", text="B")], ErrorClass.PROTOCOL, "output after"),
