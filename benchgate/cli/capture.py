@@ -46,7 +46,7 @@ def capture(
     from benchgate.doctor.transcript import NO_PAGE, record
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.load.standalone.run import target_of, with_model
-    from benchgate.targets.dialect import PATHS
+    from benchgate.model.request import ENDPOINTS
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"--output: {output} is there already and not an empty folder; name another")
@@ -80,7 +80,7 @@ def capture(
             say(f"{recorded.name:<26}{status:<5}left out: {recorded.reason}\n")
     if not written:
         raise TargetError(f"nothing was recorded: {left_out[0].reason}")
-    answered = sorted({one.name.partition("_")[0] for one in written if one.status == 200} & PATHS.keys())
+    answered = sorted({one.name.partition("_")[0] for one in written if one.status == 200} & ENDPOINTS.keys())
     summary = (
         f"no such pages: {', '.join(missing)}",
         f"dialect: {engine}; endpoints: {', '.join(answered) or 'none answered'}",

@@ -12,14 +12,15 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.doctor.redaction import Redaction
-from benchgate.model.request import Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint, text_request
 from benchgate.targets.address import ServerAddress, tls_context
 from benchgate.targets.answers import first_object, holds_output, output_count
-from benchgate.targets.dialect import DIALECTS, PATHS, Target, ask_body, request_body
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import ask_body
 from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import json_object
 from benchgate.targets.probe import FLAGS, OF_WEIGHTS, probe_request
@@ -100,7 +101,7 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
         if text is None:
             yield Recorded(name, None, reason=f"the server reports no context of at most {_LARGEST_CONTEXT} tokens")
             continue
-        path = PATHS[endpoint]
+        path = ENDPOINTS[endpoint].path_for(target.model, stream=json.loads(text).get("stream", False))
         response = _exchange(target, "POST", server.path(path), text)
         if isinstance(response, str):
             yield Recorded(name, None, reason=response)
@@ -116,7 +117,7 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
     yield _metrics(target, redaction, folder)
 
 
-_OTHER_ENDPOINTS: tuple[Endpoint, ...] = ("responses", "embeddings", "rerank")
+_OTHER_ENDPOINTS = tuple(name for name in ENDPOINTS if name not in ("chat", "completions"))
 _TRIED = (
     *("completions_nonstream", "completions_stream_usage", "completions_echo_logprobs"),
     *_OTHER_ENDPOINTS,
@@ -127,7 +128,8 @@ def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, 
     """Return the requests by name, each with its body; None for a body that cannot be made."""
 
     def body(endpoint: Endpoint, *, stream: bool, **changes: object) -> str:
-        made = request_body(target, endpoint, _PROMPT, _TOKENS, stream=stream, ignore_eos="ignore_eos" in changes)
+        ask = text_request(endpoint, _PROMPT, _TOKENS, ignore_eos="ignore_eos" in changes)
+        made = ask_body(target, replace(ask, stream=stream))
         return json.dumps({**made, **{name: value for name, value in changes.items() if name != "ignore_eos"}})
 
     plain = json.loads(body("chat", stream=True))

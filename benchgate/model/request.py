@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal
+from urllib.parse import quote, unquote
 
-Endpoint = Literal["chat", "completions", "responses", "messages", "embeddings", "rerank"]
+Endpoint = Literal[
+    "chat", "completions", "responses", "messages", "generate", "triton-generate", "predictions", "infer",
+    "embeddings", "rerank",
+]  # fmt: skip
+_MODEL = "{model}"  # the model's name in a path
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +28,8 @@ class EndpointSpec:
     path: str
     text_key: str | None = None
     messages_key: str | None = None
-    generates: bool = True  # text; else numbers
+    stream_path: str | None = None  # of streamed answers, where it is another one
+    generates: bool = True  # a text that is counted in tokens
     streams: bool = True
     calls_tools: bool = False
     reads_images: bool = False
@@ -31,6 +39,16 @@ class EndpointSpec:
         """True if one text makes a request."""
         return self.text_key is not None or self.messages_key is not None
 
+    @property
+    def names_model(self) -> bool:
+        """True if the model's name stands in the path."""
+        return _MODEL in self.path
+
+    def path_for(self, model: str, *, stream: bool) -> str:
+        """Return the path of a request to a model."""
+        path = self.stream_path if stream and self.stream_path is not None else self.path
+        return path.replace(_MODEL, quote(model))
+
 
 ENDPOINTS: Mapping[Endpoint, EndpointSpec] = MappingProxyType(
     {
@@ -38,10 +56,37 @@ ENDPOINTS: Mapping[Endpoint, EndpointSpec] = MappingProxyType(
         "completions": EndpointSpec("/v1/completions", "prompt"),
         "responses": EndpointSpec("/v1/responses", "input", "input"),
         "messages": EndpointSpec("/v1/messages", None, "messages", calls_tools=True, reads_images=True),
+        "generate": EndpointSpec("/generate", "prompt", stream_path="/generate_stream"),
+        "triton-generate": EndpointSpec(
+            "/v2/models/{model}/generate", "prompt", stream_path="/v2/models/{model}/generate_stream"
+        ),
+        "predictions": EndpointSpec("/predictions/{model}", "prompt"),
+        "infer": EndpointSpec("/v2/models/{model}/infer", "prompt", generates=False, streams=False),
         "embeddings": EndpointSpec("/v1/embeddings", "input", generates=False, streams=False),
         "rerank": EndpointSpec("/v1/rerank", generates=False, streams=False),
     }
 )
+
+
+_PATHS = tuple((path, name) for name, spec in ENDPOINTS.items() for path in (spec.path, spec.stream_path) if path)
+_MODEL_NAME = "[^/]+(?:/(?:versions/)?[0-9.]+)?"  # of Triton and TorchServe, with its version
+
+
+def _pattern(path: str, model: str) -> str:
+    return re.escape(path).replace(re.escape(_MODEL), model)
+
+
+ENDPOINT_PATHS = "|".join(_pattern(path, _MODEL_NAME) for path, _ in _PATHS)
+"""Regular expression of every endpoint's path."""
+
+
+@lru_cache(maxsize=256)
+def endpoint_at(path: str) -> tuple[Endpoint, str | None] | None:
+    """Return the endpoint at a path, and the model that the path names; None for any other path."""
+    for known, endpoint in _PATHS:
+        if (found := re.fullmatch(_pattern(known, f"({_MODEL_NAME})"), path)) is not None:
+            return endpoint, unquote(found[1]) if found.groups() else None
+    return None
 
 
 @dataclass(frozen=True, slots=True)

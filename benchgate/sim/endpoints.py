@@ -1,4 +1,4 @@
-"""Endpoints of the simulated server: their paths, requests and encoders. One row for each."""
+"""Endpoints of the simulated server: their requests and encoders. One row for each."""
 
 from __future__ import annotations
 
@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from benchgate.model.request import Endpoint
-from benchgate.sim.encoders import ChoiceScript, MessageScript, ResponseScript, Script, VectorScript
+from benchgate.model.request import ENDPOINTS, Endpoint, endpoint_at
+from benchgate.sim.encoders import (
+    ChoiceScript,
+    InferenceScript,
+    MessageScript,
+    PredictionScript,
+    ResponseScript,
+    Script,
+    TgiScript,
+    TritonScript,
+    VectorScript,
+)
 from benchgate.sim.requests import (
     ApiRequest,
     RequestBody,
@@ -29,14 +39,19 @@ class ServedEndpoint:
     """An endpoint of the server. `translate` spells a body as chat or completions do."""
 
     endpoint: Endpoint
-    paths: tuple[str, ...]
     script: Callable[[ApiRequest, int, int], Script]  # of a request, the number of the answer, and its second
     parse: Callable[[RequestBody], ApiRequest] = parse_generation
     translate: Callable[[Body], Body] = dict
 
-    def request(self, body: bytes, settings: SimSettings) -> ApiRequest:
-        """Parse a request. Raises Refused."""
-        return self.parse(request_body(self.endpoint, self.translate(read_object(body)), settings))
+    def request(self, path: str, body: bytes, settings: SimSettings) -> ApiRequest:
+        """Parse a request, whose path may name the model and say whether to stream. Raises Refused."""
+        spec, data = ENDPOINTS[self.endpoint], self.translate(read_object(body))
+        _, model = endpoint_at(path) or (None, None)
+        if model is not None:
+            data["model"] = model
+        if spec.stream_path is not None:
+            data["stream"] = path.endswith("_stream")
+        return self.parse(request_body(self.endpoint, data, settings))
 
 
 _TOOL_CHOICES = {"any": "required", "none": "none"}
@@ -79,19 +94,58 @@ def _message(message: object) -> object:
     return message | {"content": texts}
 
 
+def _from_tgi(data: Body) -> Body:
+    parameters = _object(data.get("parameters"))
+    grammar = _object(parameters.get("grammar"))
+    return {
+        "prompt": data.get("inputs"),
+        "max_tokens": parameters.get("max_new_tokens"),
+        "model": parameters.get("adapter_id"),
+        "response_format": {"type": "json_schema", "schema": grammar.get("value")} if grammar else None,
+    }
+
+
+def _from_triton(data: Body) -> Body:
+    return {**data, **_object(data.get("parameters")), "prompt": data.get("text_input")}
+
+
+def _from_predictions(data: Body) -> Body:
+    return {**data, "max_tokens": data.get("max_new_tokens")}
+
+
+def _from_infer(data: Body) -> Body:
+    inputs = data.get("inputs")
+    tensors = inputs if isinstance(inputs, list) else []
+    texts = [tensor.get("data") for tensor in tensors if isinstance(tensor, dict) and tensor.get("datatype") == "BYTES"]
+    return {"prompt": texts[0] if texts else None, **_object(data.get("parameters"))}
+
+
+def _object(found: object) -> Body:
+    return found if isinstance(found, dict) else {}
+
+
 SERVED: Mapping[Endpoint, ServedEndpoint] = MappingProxyType(
     {
         each.endpoint: each
         for each in (
-            ServedEndpoint("chat", ("/v1/chat/completions",), ChoiceScript),
-            ServedEndpoint("completions", ("/v1/completions",), ChoiceScript),
-            ServedEndpoint("responses", ("/v1/responses",), ResponseScript),
-            ServedEndpoint("messages", ("/v1/messages",), MessageScript, translate=_from_messages),
-            ServedEndpoint("embeddings", ("/v1/embeddings",), VectorScript, parse_embedding),
-            ServedEndpoint("rerank", ("/v1/rerank", "/rerank"), VectorScript, parse_ranking),
+            ServedEndpoint("chat", ChoiceScript),
+            ServedEndpoint("completions", ChoiceScript),
+            ServedEndpoint("responses", ResponseScript),
+            ServedEndpoint("messages", MessageScript, translate=_from_messages),
+            ServedEndpoint("generate", TgiScript, translate=_from_tgi),
+            ServedEndpoint("triton-generate", TritonScript, translate=_from_triton),
+            ServedEndpoint("predictions", PredictionScript, translate=_from_predictions),
+            ServedEndpoint("infer", InferenceScript, translate=_from_infer),
+            ServedEndpoint("embeddings", VectorScript, parse_embedding),
+            ServedEndpoint("rerank", VectorScript, parse_ranking),
         )
     }
 )
-SERVED_AT: Mapping[str, ServedEndpoint] = MappingProxyType(
-    {path: served for served in SERVED.values() for path in served.paths}
-)
+
+
+def served_at(path: str) -> ServedEndpoint | None:
+    """Return the endpoint at a path; None for any other."""
+    found = endpoint_at(path)
+    if found is None:
+        return SERVED["rerank"] if path == "/rerank" else None
+    return SERVED[found[0]]

@@ -12,8 +12,8 @@ from time import monotonic_ns
 from benchgate.sim.content import AnswerText, json_pieces
 from benchgate.sim.encoders import Usage
 from benchgate.sim.ground_truth import Outcome
-from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
-from benchgate.sim.replies import Reply, ReplyContext, ServerState
+from benchgate.sim.http_server import LAST_CHUNK, TEXT_TYPE, Connection, chunk, head, whole
+from benchgate.sim.replies import Reply, ReplyContext, ServerState, stream_head
 from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
 from benchgate.suite.simulator import NO_FAULT, Fault, FaultSpec
@@ -53,7 +53,7 @@ def refusal(fault: FaultSpec) -> bytes | None:
         return None
     retry = [] if fault.retry_after_s is None else [f"retry-after: {round(fault.retry_after_s) or 1}"]
     if fault.shape == "text":
-        return whole(fault.status, MESSAGE.encode(), *retry, content_type="text/plain; charset=utf-8")
+        return whole(fault.status, MESSAGE.encode(), *retry, content_type=TEXT_TYPE)
     documents = {
         "object": {"error": {"message": MESSAGE, "type": "PracticeError", "param": None, "code": fault.status}},
         "string": {"error": MESSAGE},
@@ -175,8 +175,7 @@ class FaultyStream(FaultyReply):
         opening = b""
         if not self._has_head:
             self._has_head = True
-            closing = () if self.context.keeps_alive else ("connection: close",)
-            opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked", *closing)
+            opening = stream_head(self.context.script.stream_type, self.context.keeps_alive)
         if not self._has_role:
             self._has_role = True
             events = [*self.context.script.opening(), *events]
@@ -258,12 +257,13 @@ class FaultyDocument(FaultyReply):
         if produced < self.job.output_tokens or self._ending == "hang":
             return
         status, body = self._response()
+        document_type = self.context.script.document_type
         closing = () if self.context.keeps_alive else ("connection: close",)
         if self._ending == "reset":
-            self._line.write(head(status, f"content-type: {JSON_TYPE}", f"content-length: {len(body)}", *closing))
+            self._line.write(head(status, f"content-type: {document_type}", f"content-length: {len(body)}", *closing))
             self._reset(body)
             return
-        self._line.write(whole(status, body, *closing))
+        self._line.write(whole(status, body, *closing, content_type=document_type))
         if self._ending is None:
             self._handed(self.context.request.output_tokens, due_ns, streamed=False)
         self._end("finished" if self._ending is None else "failed", keep=True)

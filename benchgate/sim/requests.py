@@ -130,7 +130,7 @@ def most_tokens(settings: SimSettings) -> int:
 
 def thought_tokens(endpoint: Endpoint, key: int, settings: SimSettings) -> int | None:
     """Return the number of reasoning tokens before the answer; None when this model does not reason here."""
-    if settings.reasoning_tokens is None or endpoint == "completions":
+    if settings.reasoning_tokens is None or ENDPOINTS[endpoint].messages_key is None:
         return None
     low, high = settings.reasoning_tokens
     return low + (key >> 5) % (high - low + 1)
@@ -149,7 +149,9 @@ def answer_length(
         return (drawn, "stop") if limit is None or drawn < limit else (limit, "length")
     if limit is not None:
         return limit, "length"
-    return (_COMPLETION_TOKENS, "length") if endpoint == "completions" else (thought + _UNLIMITED_TOKENS, "stop")
+    if ENDPOINTS[endpoint].messages_key is None:
+        return _COMPLETION_TOKENS, "length"
+    return thought + _UNLIMITED_TOKENS, "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ class ResponseFormat:
 PLAIN = ResponseFormat()  # words
 
 
-def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat:
+def read_response_format(endpoint: Endpoint, data: Mapping[str, Any], key: int) -> ResponseFormat:
     """Return the requested format. Raises Refused for an unknown one."""
     tool = _tool(endpoint, data, key)
     if tool is not None:
@@ -193,10 +195,10 @@ def _format(form: object, param: str) -> ResponseFormat:
     raise Refused(400, f"{param} must have the type text, json_object or json_schema", "Bad Request", param)
 
 
-def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat | None:
+def _tool(endpoint: Endpoint, data: Mapping[str, Any], key: int) -> ResponseFormat | None:
     """Return the call of the named tool, or of any: this server uses a tool whenever it is given some."""
     tools, choice = data.get("tools"), data.get("tool_choice", "auto")
-    if not tools or choice == "none" or endpoint == "completions":
+    if not tools or choice == "none" or ENDPOINTS[endpoint].messages_key is None:
         return None
     functions = [_function(tool) for tool in tools] if isinstance(tools, list) else []
     named = _function(choice).get("name") if isinstance(choice, Mapping) else None

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchgate import __version__
 from benchgate.sim.encoders import DONE, error_event
-from benchgate.sim.endpoints import SERVED_AT, ServedEndpoint
+from benchgate.sim.endpoints import ServedEndpoint, served_at
 from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
 from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
 from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, metric_page
@@ -97,7 +97,7 @@ class SimServer:
 
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request."""
-        served = SERVED_AT.get(request.path)
+        served = served_at(request.path)
         expected, route = self._routes.get(request.path, ("POST", None))
         if served is None and route is None:
             line.write(json_response(404, {"detail": "Not Found"}))
@@ -116,7 +116,7 @@ class SimServer:
     def _generate(self, served: ServedEndpoint, request: Request, line: Connection) -> None:
         try:
             fault = self._choose_fault(request.headers.get(FAULT_HEADER))
-            parsed = served.request(request.body, self._settings)
+            parsed = served.request(request.path, request.body, self._settings)
             if PREFILL_HEADER in request.headers:
                 fault, parsed = NO_FAULT, replace(parsed, output_tokens=min(1, parsed.output_tokens), stream=False)
         except Refused as refused:

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from benchgate.errors import UsageError
-from benchgate.model.request import ENDPOINTS
+from benchgate.model.request import ENDPOINT_PATHS, ENDPOINTS
 from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import (
     EnergyPrice,
@@ -180,9 +180,10 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
 _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
 _HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
-_ENDPOINT = f"(?:{'|'.join([spec.path.removeprefix('/v1') for spec in ENDPOINTS.values()])}|/models)$"
-_API = re.compile(rf"/v1$|/v1{_ENDPOINT}|/chat/completions$")
-_VERSIONED_API = re.compile(_ENDPOINT)
+_API = re.compile(f"(?:{ENDPOINT_PATHS}|/v1(?:/models)?|/chat/completions)$")
+_VERSIONED_API = re.compile(
+    f"(?:{'|'.join(spec.path[3:] for spec in ENDPOINTS.values() if spec.path.startswith('/v1/'))}|/models)$"
+)
 _VERSION = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?(?=/|$)")
 
 

@@ -317,7 +317,13 @@ class Images(Section):
 class Workload(Section):
     """Requests of a stage or a class: synthetic texts of given lengths, or recorded ones."""
 
-    endpoint: Endpoint = key("API endpoint: `/v1/chat/completions` and so on", default="chat")
+    endpoint: Endpoint = key(
+        "API endpoint: `/v1/chat/completions` and so on. `messages` is Anthropic's, `generate` TGI's, "
+        "`triton-generate` Triton's, `predictions` TorchServe's and `infer` that of KServe's version 2. The last three "
+        "state no usage and no end: chunks count as tokens, a stream that the server cuts in good order is not found, "
+        "and `infer` has the latency of whole answers only",
+        default="chat",
+    )
     input_tokens: Length | None = key(
         "Length of each prompt; all prompts differ. Default: required without `prompts`", default=None, alias="input"
     )
@@ -362,7 +368,10 @@ class Workload(Section):
         "Sent as `priority` to vLLM (lower is earlier) and SGLang (as it was started)", ge=-1000, le=1000
     )
     body: BodyFields = optional(
-        "Further fields of every request body; they override what benchgate sends itself", default={}
+        "Further fields of every request body; they override what benchgate sends itself. `parameters` of `generate` "
+        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`), and "
+        "into the field that is null (`predictions`)",
+        default={},
     )
 
     @property

@@ -47,7 +47,7 @@ def read_answer(
     secret: Secret = None,
     accepted: frozenset[str] = ACCEPTED_FINISH,
 ) -> Answer:
-    """Read a chat or completions answer. Raises RequestError with the server's message, less the secret.
+    """Read an answer of chat, completions or Messages. Raises RequestError with the server's message, less the secret.
 
     A response with status 200 that holds an `error`, no choices or a finish reason that is not `accepted` is no answer
     either. Answers are stored, shown and sent to judges, so secrets of 8 characters and more are redacted in them too:
@@ -70,13 +70,12 @@ def read_answer(
 
 
 def _answer_in(endpoint: Endpoint, document: dict[str, object], body: bytes, accepted: frozenset[str]) -> Answer:
+    if endpoint == "messages":
+        return _message_in(document, body, accepted)
     choice = first_object(document.get("choices"))
     if choice is None:
         raise RequestError("HTTP 200 without choices", error_text(body))
-    given = choice.get("finish_reason")
-    reason = finish_reason(given)
-    if reason is None or reason not in accepted:
-        raise RequestError("the answer ended with finish reason", f"{given!r}, none of {', '.join(sorted(accepted))}")
+    reason = _accepted_reason(choice.get("finish_reason"), accepted)
     message = choice.get("message")
     holder, key = (message, "content") if endpoint == "chat" else (choice, "text")
     if not isinstance(holder, dict):
@@ -96,6 +95,30 @@ def _answer_in(endpoint: Endpoint, document: dict[str, object], body: bytes, acc
         _storable(refusal) if isinstance(refusal, str) and refusal else None,
         input_count(usage),
     )
+
+
+def _message_in(document: dict[str, object], body: bytes, accepted: frozenset[str]) -> Answer:
+    """Read an answer of Anthropic's Messages: texts and calls stand as blocks in one list."""
+    blocks = document.get("content")
+    if not isinstance(blocks, list):
+        raise RequestError("HTTP 200 without content", error_text(body))
+    reason = _accepted_reason(document.get("stop_reason"), accepted)
+    text, usage = text_in(blocks), document.get("usage")
+    calls = [{"function": {**part, "arguments": part.get("input")}} for part in _parts(blocks) if "input" in part]
+    return Answer(
+        None if text is None else _storable(text),
+        reason,
+        output_count(usage),
+        _tool_calls(calls),
+        input_tokens=input_count(usage),
+    )
+
+
+def _accepted_reason(given: object, accepted: frozenset[str]) -> str:
+    reason = finish_reason(given)
+    if reason is None or reason not in accepted:
+        raise RequestError("the answer ended with finish reason", f"{given!r}, none of {', '.join(sorted(accepted))}")
+    return reason
 
 
 def _storable(text: str) -> str:
@@ -296,6 +319,7 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
         "model_context_window_exceeded": "length",  # Anthropic
         "tool_use": "tool_calls",  # Anthropic
         "function_call": "tool_calls",  # OpenAI, before there were tools
+        "refusal": "content_filter",  # Anthropic
     }
 )
 _NO_REASON = frozenset({"", "null"})  # TGI's completions, LocalAI, KoboldCpp, before the end

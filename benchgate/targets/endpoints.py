@@ -6,15 +6,16 @@ The path of an endpoint, its input and its output stand in `model.request.ENDPOI
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
-from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
-from benchgate.targets import messages
+from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest
+from benchgate.targets import messages, text_apis
 from benchgate.targets.answers import missing_choice, missing_embedding, missing_rank, missing_response
 from benchgate.targets.dialect import Target, openai_body
-from benchgate.targets.error_messages import RequestError, success_document
+from benchgate.targets.error_messages import RequestError, json_object, success_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,27 @@ class EndpointApi:
 
     missing_output: Callable[[Mapping[str, object]], str | None]
     body: Callable[[Target, ModelRequest, int | None], dict[str, object]] = openai_body
+    as_object: Callable[[bytes], bytes] = bytes  # makes a JSON object of a body that is none
+
+
+def _ranked(body: bytes) -> bytes:
+    return b'{"results": %b}' % body if body.lstrip().startswith(b"[") else body
+
+
+def _joined(body: bytes) -> bytes:
+    """Join the events of a stream of Triton; the first error stands for all."""
+    if not body.lstrip().startswith(b"data:"):
+        return body
+    events = [json_object(line[len(b"data:") :]) or {} for line in body.splitlines() if line.startswith(b"data:")]
+    failed = next((event for event in events if event.get("error")), {})
+    texts = [text_apis.output_text(event) or "" for event in events]
+    return json.dumps({**events[-1], "text_output": "".join(texts), **failed}).encode()
+
+
+def _predicted(body: bytes) -> bytes:
+    error = text_apis.prediction_error(body)
+    found = {"prediction": body.decode("utf-8", "replace")} if error is None else {"error": error}
+    return json.dumps(found).encode()
 
 
 APIS: Mapping[Endpoint, EndpointApi] = MappingProxyType(
@@ -31,15 +53,19 @@ APIS: Mapping[Endpoint, EndpointApi] = MappingProxyType(
         "completions": EndpointApi(missing_choice),
         "responses": EndpointApi(missing_response),
         "messages": EndpointApi(messages.missing_block, messages.body),
+        "generate": EndpointApi(text_apis.missing_generated_text, text_apis.tgi_body),
+        "triton-generate": EndpointApi(text_apis.missing_text_output, text_apis.triton_body, _joined),
+        "predictions": EndpointApi(text_apis.missing_prediction, text_apis.predictions_body, _predicted),
+        "infer": EndpointApi(text_apis.missing_tensor, text_apis.infer_body),
         "embeddings": EndpointApi(missing_embedding),
-        "rerank": EndpointApi(missing_rank),
+        "rerank": EndpointApi(missing_rank, as_object=_ranked),
     }
 )
 
 
-def path_of(endpoint: Endpoint) -> str:
-    """Return the path of an endpoint's requests."""
-    return ENDPOINTS[endpoint].path
+def request_path(target: Target, ask: ModelRequest) -> str:
+    """Return the path of a request."""
+    return ENDPOINTS[ask.endpoint].path_for(ask.model or target.model, stream=ask.stream)
 
 
 def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
@@ -48,27 +74,11 @@ def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> d
     return {name: value for name, value in body.items() if name not in target.dialect.leave_out}
 
 
-def request_body(
-    target: Target,
-    endpoint: Endpoint,
-    prompt: str,
-    max_tokens: int,
-    *,
-    stream: bool,
-    seed: int | None = None,
-    ignore_eos: bool = False,
-) -> dict[str, object]:
-    """Return the `ask_body` of one text."""
-    ask = text_request(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
-    return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
-
-
 def answer_document(endpoint: Endpoint, status: int, body: bytes) -> dict[str, object]:
-    """Return the document of an answer with output (a bare list as `results`). Raises RequestError, unredacted."""
-    if endpoint == "rerank" and status == 200 and body.lstrip().startswith(b"["):
-        body = b'{"results": %b}' % body
-    document = success_document(status, body)
-    missing = APIS[endpoint].missing_output(document)
+    """Return the document of an answer with output. Raises RequestError, unredacted."""
+    api = APIS[endpoint]
+    document = success_document(status, api.as_object(body) if status == 200 else body)
+    missing = api.missing_output(document)
     if missing is not None:
         raise RequestError(missing)
     return document

@@ -43,6 +43,10 @@ def body(target: Target, ask: ModelRequest, seed: int | None) -> dict[str, objec
         found["tool_choice"] = {"type": "tool", "name": name}
     elif isinstance(choice, str):
         found["tool_choice"] = {"type": _TOOL_CHOICES.get(choice, choice)}
+    stop = fields.pop("stop", None)
+    if stop is not None:
+        found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    fields.pop("parallel_tool_calls", None)
     schema = response_schema(fields.get("response_format"))
     if schema is not None:
         del fields["response_format"]

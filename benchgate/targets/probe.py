@@ -26,7 +26,7 @@ from benchgate.targets import engine_detection
 from benchgate.targets.address import show_address
 from benchgate.targets.client import AsyncJsonClient, JsonClient, NoConnectionError, NotHttpError, Response, TlsError
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import answer_document, ask_body, path_of
+from benchgate.targets.endpoints import answer_document, ask_body, request_path
 from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
 
@@ -222,11 +222,14 @@ async def _detect_engine(target: Target, within_s: float) -> str:
 
 
 def probe_request(endpoint: Endpoint) -> ModelRequest:
-    """Return the shortest request that shows that a server serves an endpoint."""
+    """Return the shortest request that shows that a server serves an endpoint.
+
+    Triton answers a model that sends several responses only with a stream.
+    """
     if endpoint == "rerank":
         return ModelRequest("rerank", {"query": _PROMPT, "documents": ["Hello.", "Goodbye."]}, None, stream=False)
     ask = text_request(endpoint, _PROMPT, _TOKENS)
-    return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=False)
+    return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=endpoint == "triton-generate")
 
 
 class _Attempt(NamedTuple):
@@ -248,9 +251,10 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
-    path = path_of(endpoint)
+    ask = probe_request(endpoint)
+    path = request_path(target, ask)
     try:
-        response = client.send("POST", path, ask_body(target, probe_request(endpoint), seed=0))
+        response = client.send("POST", path, ask_body(target, ask, seed=0))
     except NotHttpError as error:
         return _Attempt(str(error), is_foreign=True)
     except RequestError as error:

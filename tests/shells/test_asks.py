@@ -10,10 +10,10 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.load.material import calibrate, server_vocabulary
 from benchgate.load.requests import prepare_requests, request_wire
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Endpoint, ModelRequest, text_request
+from benchgate.model.request import Endpoint, ModelRequest, endpoint_at, text_request
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.endpoints import ask_body
+from benchgate.targets.endpoints import ask_body, request_path
 from benchgate.targets.probe import wait_ready
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
@@ -94,6 +94,100 @@ def test_chat_becomes_messages_with_blocks_tools_and_instructions_beside_them() 
         "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
         "top_k": 3,
     }
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "stream", "fields", "path", "body"),
+    [
+        (
+            "generate",
+            True,
+            {"parameters": {"stop": ["x"]}, "response_format": FORMAT},
+            "/generate_stream",
+            {
+                "inputs": "hi",
+                "parameters": {
+                    "max_new_tokens": 8, "do_sample": False, "details": True, "seed": 3,
+                    "grammar": {"type": "json", "value": SCHEMA}, "stop": ["x"],
+                },
+            },
+        ),
+        (
+            "triton-generate",
+            True,
+            {"parameters": {"top_k": 1}, "id": "r"},
+            "/v2/models/m/generate_stream",
+            {
+                "text_input": "hi",
+                "id": "r",
+                "parameters": {"max_tokens": 8, "temperature": 0, "stream": True, "ignore_eos": True, "top_k": 1},
+            },
+        ),
+        (
+            "triton-generate",
+            False,
+            {},
+            "/v2/models/m/generate",
+            {
+                "text_input": "hi",
+                "parameters": {
+                    "max_tokens": 8, "temperature": 0, "stream": False, "exclude_input_in_output": True,
+                    "ignore_eos": True,
+                },
+            },
+        ),
+        (
+            "predictions",
+            True,
+            {"top_k": 1},
+            "/predictions/m",
+            {"max_new_tokens": 8, "stream": True, "top_k": 1, "prompt": "hi"},
+        ),
+        (
+            "predictions",
+            True,
+            {"data": None, "stream": False},
+            "/predictions/m",
+            {"max_new_tokens": 8, "stream": False, "data": "hi"},
+        ),
+        (
+            "infer",
+            False,
+            {},
+            "/v2/models/m/infer",
+            {"inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["hi"]}]},
+        ),
+        (
+            "infer",
+            False,
+            {
+                "inputs": [
+                    {"name": "args", "shape": [1], "datatype": "BYTES"},
+                    {"name": "n", "shape": [1], "datatype": "INT32", "data": [8]},
+                ]
+            },
+            "/v2/models/m/infer",
+            {
+                "inputs": [
+                    {"name": "args", "shape": [1], "datatype": "BYTES", "data": ["hi"]},
+                    {"name": "n", "shape": [1], "datatype": "INT32", "data": [8]},
+                ]
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_one_text_goes_where_its_api_takes_it(
+    endpoint: Endpoint, stream: bool, fields: dict[str, object], path: str, body: dict[str, object]
+) -> None:
+    ask = ModelRequest(endpoint, {"prompt": "hi"}, 8, stream=stream, fields=fields)
+    assert (request_path(target(), ask), ask_body(target(), ask, seed=3)) == (path, body)
+
+
+def test_model_in_a_path_is_quoted_and_an_adapter_takes_its_place() -> None:
+    ask = ModelRequest("infer", {"prompt": "hi"}, None, stream=False, model="a b/versions/2")
+    wire = request_wire(target(), PlannedRequest(0, None, ask, 0))
+    assert wire.startswith(b"POST /v2/models/a%20b/versions/2/infer HTTP/1.1\r\n")
+    assert endpoint_at("/v2/models/a%20b/versions/2/infer") == ("infer", "a b/versions/2")
 
 
 def test_key_goes_in_the_header_of_its_engine() -> None:

@@ -22,7 +22,6 @@ from benchgate.suite.loader import parse_suite
 from benchgate.suite.quality import Shadow
 from benchgate.targets.client import AsyncJsonClient
 from benchgate.targets.dialect import Target, target_of
-from benchgate.targets.endpoints import path_of
 from benchgate.targets.probe import liveness_problem
 from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, sources_of
@@ -86,8 +85,8 @@ def helpers(url: str) -> None:
         async with AsyncJsonClient(target, connect_s=5, total_s=5) as client:
             return await client.post(path, {"messages": []})
 
-    assert "data" in asyncio.run(post(assessors.similarity, path_of("embeddings")))
-    assert "choices" in asyncio.run(post(assessors.judge, path_of("chat")))
+    assert "data" in asyncio.run(post(assessors.similarity, "/v1/embeddings"))
+    assert "choices" in asyncio.run(post(assessors.judge, "/v1/chat/completions"))
 
 
 def telemetry(url: str) -> None:

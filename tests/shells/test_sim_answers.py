@@ -55,7 +55,7 @@ def check_person(text: str) -> None:
 
 
 def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> ApiRequest:
-    return SERVED[endpoint].request(json.dumps(body).encode(), served)
+    return SERVED[endpoint].request("", json.dumps(body).encode(), served)
 
 
 def message(ask: ApiRequest) -> dict[str, Any]:

@@ -12,6 +12,15 @@ from benchgate.load.decode.chat import read_document, read_stream
 from benchgate.load.decode.embeddings import read_embeddings, read_ranking
 from benchgate.load.decode.messages import read_messages_document, read_messages_stream
 from benchgate.load.decode.responses import read_responses_document, read_responses_stream
+from benchgate.load.decode.text_apis import (
+    read_inference,
+    read_predictions_document,
+    read_predictions_stream,
+    read_tgi_document,
+    read_tgi_stream,
+    read_triton_document,
+    read_triton_stream,
+)
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.targets.error_messages import Secret
 
@@ -36,6 +45,10 @@ DECODERS: Mapping[Endpoint, Decoder] = MappingProxyType(
         "completions": Decoder(read_document, read_stream),
         "responses": Decoder(read_responses_document, read_responses_stream),
         "messages": Decoder(read_messages_document, read_messages_stream),
+        "generate": Decoder(read_tgi_document, read_tgi_stream),
+        "triton-generate": Decoder(read_triton_document, read_triton_stream),
+        "predictions": Decoder(read_predictions_document, read_predictions_stream),
+        "infer": Decoder(lambda body, ask=None, *, secret=None: read_inference(body, secret=secret)),
         "embeddings": Decoder(read_embeddings),
         "rerank": Decoder(read_ranking),
     }

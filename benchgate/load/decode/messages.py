@@ -22,7 +22,7 @@ _NO_OUTPUT = frozenset({"content_block_stop", "ping", "signature_delta"})
 
 def read_messages_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as the events of a message. What follows `message_stop` is ignored."""
-    return read_events(body, _take_event, secret=secret)
+    return read_events(body, _take_event, _plain_text, secret=secret)
 
 
 def read_messages_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
@@ -72,6 +72,12 @@ def _take_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, obj
     else:
         return kind in _NO_OUTPUT
     return True
+
+
+def _plain_text(data: dict[str, object]) -> object:
+    delta = data.get("delta")
+    is_plain = isinstance(delta, dict) and delta.get("type") == "text_delta" and len(delta) == 2 and len(data) == 3
+    return delta.get("text") if is_plain and isinstance(delta, dict) and "index" in data else None
 
 
 def _take_delta(stream: ParsedAnswer, place: int, delta: Mapping[str, object]) -> bool | None:

@@ -146,14 +146,15 @@ def decode(
     fault = classify_failure(response, stream, ask, target)
     tokens: int | None = None
     source = None
-    if stream.tokenless:
+    generates = ENDPOINTS[ask.endpoint].generates
+    if not generates:
         tokens = 0
     elif stream.usage_tokens is not None:
         tokens, source = stream.usage_tokens, TokenSource.USAGE
     elif stream.chunk_ns:  # an estimate
         tokens, source = len(stream.chunk_ns), TokenSource.CHUNKS
-    generates = ENDPOINTS[ask.endpoint].generates
-    content = _content_of(stream) if _is_read(response) and generates else _NO_CONTENT
+    says = generates or stream.words.texts
+    content = _content_of(stream) if _is_read(response) and says else _NO_CONTENT
     form, words = form_of_request(ask), AnswerContent() if fault else stream.words
     record = RequestRecord(
         index=index,
@@ -226,7 +227,14 @@ def _is_read(response: Response) -> bool:
 
 
 def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer:
-    return read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
+    if not _is_read(response):
+        return ParsedAnswer()
+    stream = read_body(response.body, ask, secret)
+    head = response.head
+    framed = head is not None and (head.chunked or head.content_length is not None)  # else any cut looks like an end
+    if framed and response.whole and stream.finish_reason is None and stream.unstated_end_ns is not None:
+        stream.take_finish(stream.unstated_end_ns, "stop")
+    return stream
 
 
 def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:

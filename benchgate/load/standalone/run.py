@@ -33,7 +33,7 @@ from benchgate.model.arrivals import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, FloatArray, IntArray, RequestColumns
-from benchgate.model.request import ENDPOINTS, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
@@ -438,14 +438,19 @@ def with_model(options: LoadOptions) -> LoadOptions:
     return replace(options, model=only_model(target, listing.models, where, remedy))
 
 
+_ENGINES: Mapping[Endpoint, str] = {"generate": "tgi", "triton-generate": "triton"}  # whose own endpoints these are
+
+
 def target_of(options: LoadOptions) -> tuple[Target, str]:
     """Return the server and the name of its engine, which is detected where the options leave it open."""
     if options.engine != "auto":
         return _target(options, options.engine), options.engine
-    from benchgate.targets.probe import detect_engine  # imports an HTTP client
-
     target = _target(options, "openai")
-    engine = detect_engine(target)
+    engine = _ENGINES.get(options.endpoint)
+    if engine is None:
+        from benchgate.targets.probe import detect_engine  # imports an HTTP client
+
+        engine = detect_engine(target)
     return replace(target, dialect=DIALECTS[engine]), engine
 
 

@@ -78,7 +78,7 @@ def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     if workload.generates and workload.output_tokens is None:
         yield "output", _MISSING_LENGTH
     if not workload.generates and workload.output_tokens is not None:
-        yield "output", f"means nothing for {workload.endpoint}, which generate no text; remove it"
+        yield "output", f"means nothing for {workload.endpoint}, which count no tokens; remove it"
     if workload.prompts is not None:
         for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
             if value is not None:
@@ -108,7 +108,7 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
     of_text = {"leave": workload.leave is not None, "schema": schema is not None, "stream": "stream" in written}
     for key, found in of_text.items():
         if found and not workload.generates:
-            yield key, f"means nothing for {endpoint}, which generate no text; remove it"
+            yield key, f"means nothing for {endpoint}, which count no tokens; remove it"
     if endpoint != "rerank" and "documents" in written:
         yield "documents", "belongs to the endpoint rerank; remove it"
     if schema is None and "constrained" in written:
@@ -164,7 +164,7 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
             if value is not None and workload.prompts is not None:
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")
         if stage.output_tokens is not None and not workload.generates:
-            yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which generate no text; remove it")
+            yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which count no tokens; remove it")
         longest = workload.most_input_tokens
         shared = workload.shared_tokens if stage.prefix or stage.input_tokens else None
         if shared is not None and longest is not None and shared >= longest:
