@@ -155,6 +155,7 @@ MLX_LM = Engine(
     "mlx-lm",
     ("{bin}/mlx_lm.server", "--model", MODEL, *_HERE),
     _OFFLINE,
+    dialect="mlx",
     load=(("chat", 1), ("chat", 4), ("completions", 2)),
     lists_model=False,  # by the absolute path, whatever name it was given
     refuses_long_prompt=False,
@@ -172,6 +173,7 @@ LITELLM = Engine(
         f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
     },
     in_front_of="vllm",
+    dialect="litellm",
 )
 
 _ROWS = (VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM)

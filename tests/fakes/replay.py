@@ -40,8 +40,14 @@ class Capture:
 
     @property
     def events(self) -> tuple[bytes, ...]:
-        """The body cut after every blank line."""
-        return tuple(piece + b"\n\n" for piece in self.body.split(b"\n\n")[:-1])
+        """The body cut after every blank line; what follows the last one is an event too."""
+        *events, rest = self.body.split(b"\n\n")
+        return (*(event + b"\n\n" for event in events), *([rest] if rest else []))
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(self.status_line.split()[1])
 
     @property
     def chunked(self) -> bool:
@@ -76,12 +82,17 @@ class Capture:
 
 def capture(name: str) -> Capture:
     """The exchange recorded as tests/captures/NAME.http."""
-    raw = (CAPTURES / f"{name}.http").read_bytes()
+    return read_exchange(CAPTURES / f"{name}.http")
+
+
+def read_exchange(path: Path) -> Capture:
+    """The exchange in a file of a transcript."""
+    raw = path.read_bytes()
     at = raw.index(b"\nHTTP/1.") + 1
     _, _, asked = raw[:at].partition(b"\n")
     head, _, body = raw[at:].partition(b"\n\n")
     status_line, *headers = head.decode().split("\n")
-    return Capture(_json(asked), status_line, tuple(headers), body, _reads(CAPTURES / f"{name}.arrivals.txt"))
+    return Capture(_json(asked), status_line, tuple(headers), body, _reads(path.with_suffix(".arrivals.txt")))
 
 
 def replay(name: str, *, keep_alive: bool = False) -> Respond:
@@ -134,3 +145,14 @@ def _reads(path: Path) -> tuple[tuple[float, int], ...]:
 def renamed(wire: bytes, number: int) -> bytes:
     """The same bytes as another answer: the end of every id is this number. No server gives two answers one id."""
     return re.sub(rb'("id": ?"[^"]+)[^"]{4}"', lambda found: found[1] + b'%04d"' % number, wire)
+
+
+def texts_of(body: bytes) -> list[str]:
+    """The texts with output in a stream, by the plainest reading there is."""
+    texts = []
+    for line in body.decode().split("\n"):
+        if not line.startswith("data: {"):
+            continue
+        for choice in json.loads(line.removeprefix("data: "))["choices"]:
+            texts.append(choice["delta"].get("content") if "delta" in choice else choice["text"])
+    return [text for text in texts if text]
