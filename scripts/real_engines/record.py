@@ -42,7 +42,7 @@ def record(session: Session, captures: Path) -> Path:
         "completions_stream_usage": (_COMPLETIONS, {**completion, **streamed}),
         "completions_echo_logprobs": (_COMPLETIONS, {**completion, "max_tokens": 1, "echo": True, "logprobs": 2}),
         "err_bad_model": (_CHAT, {**chat, "model": "no-such-model"}),
-        "err_no_messages": (_CHAT, {"model": engine.model}),
+        "err_no_messages": (_CHAT, {"model": engine.model, "max_tokens": _TOKENS}),
         "err_invalid_json": (_CHAT, '{"model": "tiny-llama", "messages": '),
         "err_long_prompt": (_CHAT, {**chat, "messages": long_prompt}),
         "err_long_prompt_stream": (_CHAT, {**chat, **streamed, "messages": long_prompt}),

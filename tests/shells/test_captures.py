@@ -30,7 +30,11 @@ REPLAYED = {
 
 
 DIALECT_BY_LIST = {"vllm-0.32.0-cpu": "vllm", "llamacpp-2026.10": "llamacpp", "mlx-lm-0.32.2": "mlx"}
-READS_TEXTS = {"vllm-0.32.0-cpu", "llama-cpp-python-0.3.36"}  # report log-probabilities of a given text
+READS_TEXTS = {
+    "vllm-0.32.0-cpu",
+    "llama-cpp-python-0.3.36",
+    "litellm-1.106.2",
+}  # report log-probabilities of a given text
 NOTHING = capture("litgpt-0.5.13/models")  # a 404
 _WHOLE = re.compile(rb'"finish_reason": ?"(length|stop)"')
 
