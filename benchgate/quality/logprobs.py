@@ -261,8 +261,11 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
         raise TargetError(f"the server returned no log-probabilities of the prompt's tokens; {_IGNORES_ECHO}")
     if count is None:
         raise TargetError("the server does not report how many tokens the prompt had (`usage.prompt_tokens`)")
-    if len(tokens) == count - 1 and _spells(tokens, text):
-        count -= 1  # llama-cpp-python leaves out its first token (BOS), and always the generated one
+    # llama-cpp-python counts a first token (BOS) and does not list it.
+    if len(tokens) in (count - 1, count) and _spells(tokens[: count - 1], text):
+        is_exact = "".join(tokens[: count - 1]) == text
+        if len(tokens) < count or is_exact or not _spells(tokens, text):
+            count -= 1
     if len(tokens) not in (count, count + 1) or len(values) != len(tokens):
         raise TargetError(
             f"the server scored {min(len(tokens), len(values))} tokens of a prompt that has {count}; {_IGNORES_ECHO}"

@@ -110,7 +110,8 @@ def test_log_probabilities_of_a_text_are_read_or_refused(name: str) -> None:
             read_echo(document, text)
         return
     echoed = read_echo(document, text)
-    assert len(echoed.tokens) == json.loads(recorded.body)["usage"]["prompt_tokens"]
+    listed = json.loads(recorded.body)["choices"][0]["logprobs"]["tokens"]
+    assert "".join(listed[: len(echoed.tokens)]) == text
     assert all(value is not None and value < 0 for value in echoed.logprobs[1:])
 
 

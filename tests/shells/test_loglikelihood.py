@@ -254,13 +254,20 @@ def test_a_server_that_echoes_the_values_of_other_places_is_found_out(echoed_val
     assert is_fit or "it seems to report the values of other places" in str(fault)
 
 
-def test_a_first_token_that_is_counted_and_not_listed_shifts_nothing() -> None:
-    """llama-cpp-python, of models with a first token (BOS)."""
-    recorded = capture("llama-cpp-python-0.3.36/completions_echo_logprobs")
-    document = json.loads(recorded.body)
-    plain = read_echo(document, "add 01 02")
-    document["usage"]["prompt_tokens"] += 1
-    assert read_echo(document, "add 01 02") == plain
+@pytest.mark.parametrize("generated", [["!"], [" "], [""], []])
+def test_a_first_token_that_is_counted_and_not_listed_shifts_nothing(generated: list[str]) -> None:
+    """llama-cpp-python, of models with a first token (BOS); without a generated token where the text ended."""
+
+    def spoil(document: dict[str, Any]) -> None:
+        listed = told(document)
+        for values in listed.values():
+            values[-1:] = values[-1:] if generated else []
+        listed["tokens"][len(listed["tokens"]) - len(generated) :] = generated
+        document["usage"]["prompt_tokens"] += 1
+
+    text = CONTEXT + " four"
+    plain = read_echo(Echoing({" four": -0.25}).document(text), text)
+    assert read_echo(Echoing({" four": -0.25}, spoil=spoil).document(text), text) == plain
 
 
 def test_a_server_that_ignores_echo_without_a_word_is_found_out() -> None:
