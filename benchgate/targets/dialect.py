@@ -92,7 +92,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             Dialect("ollama", health_path=None, version_at=("/api/version", "version"), owners=("library",)),
             # mlx_lm.server ignores unknown fields. An adapter is the path in `adapters`, for `extra`.
             Dialect("mlx"),
-            # Heeded under `mlc_llm serve --enable-debug`, else dropped without a word: the records show the length.
+            # Honoured under `mlc_llm serve --enable-debug`, else ignored: the records show the length.
             Dialect("mlc", ignore_eos={"debug_config": {"ignore_eos": True}}, health_path=None, owners=("MLC-LLM",)),
             # `model` is the adapter: `adapter_id` of its own /generate. It has no list of models.
             Dialect(
