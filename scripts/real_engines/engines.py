@@ -145,7 +145,7 @@ LLAMA_CPP_PYTHON = Engine(
     ),
     load=(("chat", 1), ("chat", 4), ("completions", 2)),
     tokens_from="chunks",  # its streams have no usage
-    probabilities=("echo", "cut"),
+    probabilities=("cut",),  # its echo loses halves of characters, so benchgate refuses it for some texts
     refuses_unknown_model=False,
 )
 
@@ -155,6 +155,7 @@ MLX_LM = Engine(
     "mlx-lm",
     ("{bin}/mlx_lm.server", "--model", MODEL, *_HERE),
     _OFFLINE,
+    dialect="mlx",
     load=(("chat", 1), ("chat", 4), ("completions", 2)),
     lists_model=False,  # by the absolute path, whatever name it was given
     refuses_long_prompt=False,
@@ -172,6 +173,8 @@ LITELLM = Engine(
         f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
     },
     in_front_of="vllm",
+    dialect="litellm",
+    probabilities=("echo", "cut"),  # of the server behind it
 )
 
 _ROWS = (VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM)

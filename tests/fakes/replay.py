@@ -45,6 +45,11 @@ class Capture:
         return (*(event + b"\n\n" for event in events), *([rest] if rest else []))
 
     @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(self.status_line.split()[1])
+
+    @property
     def chunked(self) -> bool:
         """Whether the body was sent in chunks; else its length was declared."""
         return "transfer-encoding: chunked" in (line.lower() for line in self.headers)
@@ -140,3 +145,14 @@ def _reads(path: Path) -> tuple[tuple[float, int], ...]:
 def renamed(wire: bytes, number: int) -> bytes:
     """The same bytes as another answer: the end of every id is this number. No server gives two answers one id."""
     return re.sub(rb'("id": ?"[^"]+)[^"]{4}"', lambda found: found[1] + b'%04d"' % number, wire)
+
+
+def texts_of(body: bytes) -> list[str]:
+    """The texts with output in a stream, by the plainest reading there is."""
+    texts = []
+    for line in body.decode().split("\n"):
+        if not line.startswith("data: {"):
+            continue
+        for choice in json.loads(line.removeprefix("data: "))["choices"]:
+            texts.append(choice.get("delta", choice).get("content" if "delta" in choice else "text"))
+    return [text for text in texts if text]

@@ -4,10 +4,7 @@ This half is about reading answers; test_server_checklist_asking.py is about ask
 """
 
 import itertools
-import json
-import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,17 +15,14 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request import Endpoint
 from benchgate.model.request_metrics import Slo
-from benchgate.model.telemetry import Counter
 from benchgate.plan.items import ShadowPrompt
-from benchgate.quality.logprobs import read_echo
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
 from benchgate.targets.answers import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.probe import detect_engine, wait_ready
-from benchgate.telemetry.engine_metrics import read_page
-from tests.fakes.replay import CAPTURES, Capture, aborted_event, capture, engine_killed, pieces, renamed, replay
+from benchgate.targets.probe import wait_ready
+from tests.fakes.replay import CAPTURES, aborted_event, capture, engine_killed, pieces, renamed, replay, texts_of
 from tests.fakes.scripted_server import CLOSE, LAST_CHUNK, Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, limits, run
 
@@ -49,32 +43,13 @@ def answered(steps: Iterable[Step], *, within: Limits | None = None, endpoint: E
         return run(server.url, closed(1, endpoint=endpoint), within).requests
 
 
-def texts_of(body: bytes) -> list[str]:
-    """The texts with output in a stream, by the plainest reading there is."""
-    texts = []
-    for line in body.decode().split("\n"):
-        if not line.startswith("data: {"):
-            continue
-        for choice in json.loads(line.removeprefix("data: "))["choices"]:
-            texts.append(choice["delta"].get("content") if "delta" in choice else choice["text"])
-    return [text for text in texts if text]
-
-
-# --- the captures themselves
-
-
-@pytest.mark.parametrize("name", TIMED)
-def test_bytes_on_the_wire_are_as_many_as_were_recorded(name: str) -> None:
-    recorded = capture(name)
-    assert len(recorded.wire()) == sum(size for _, size in recorded.reads)
-
-
 # --- 1, 7: success is a finish reason that is accepted and no error event, never the status
 
 
 REFUSALS: dict[str, tuple[bytes, str]] = {
     "queue full": (capture(f"{VLLM}/err_queue_full_stream").wire(), "The engine is currently busy and cannot accept"),
     "engine killed": (engine_killed(), "EngineCore encountered an issue."),
+    "error event without its blank line": (capture(f"{LITGPT}/err_long_prompt_stream").wire(), "Internal Server Error"),
     "error is a text": (capture(f"{TRANSFORMERS}/err_max_tokens_0").wire(), "`max_new_tokens` must be greater than 0"),
 }
 
@@ -313,80 +288,3 @@ def test_words_of_every_shape_of_error_body_reach_the_evals(case: str) -> None:
     with pytest.raises(TargetError) as fault:
         read_answer("chat", int(recorded.status_line.split()[1]), recorded.body)
     assert str(fault.value) == words
-
-
-# --- every transcript: what each server sent is read as it was meant
-
-EXCHANGES = sorted(str(path.relative_to(CAPTURES)).removesuffix(".http") for path in CAPTURES.rglob("*.http"))
-ANSWERS = [name for name in EXCHANGES if re.search(r"/(chat|completions)_(stream|nonstream)|/err_", name)]
-ENGINES = {
-    "vllm-0.32.0-cpu": "vllm",
-    "llamacpp-2026.10": "llamacpp",
-}
-READS_TEXTS = {"vllm-0.32.0-cpu"}  # log-probabilities of a given text
-
-
-def endpoint_of(recorded: Capture) -> Endpoint:
-    return "completions" if "prompt" in (recorded.asked or {}) else "chat"
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_counts_as_one_exactly_if_it_holds_output_and_no_error(name: str) -> None:
-    """The load reads streams, evals and shadow read documents. A refusal fails with words, whatever its status."""
-    recorded = capture(name)
-    status = int(recorded.status_line.split()[1])
-    ends = b'"finish_reason":"length"', b'"finish_reason":"stop"'
-    is_whole = status == 200 and any(end in recorded.body.replace(b'": ', b'":') for end in ends)
-    if (recorded.asked or {}).get("stream"):
-        columns = answered([recorded.wire(), CLOSE], endpoint=endpoint_of(recorded))
-        assert (columns.error[0] is None) == is_whole
-        if not is_whole:
-            assert columns.error[0] in (ErrorClass.HTTP_4XX, ErrorClass.HTTP_5XX, ErrorClass.STREAM_BROKEN)
-            assert str(columns.error_detail[0]).removeprefix(f"HTTP {status}").strip(": ")
-            return
-        counts = [int(count) for count in re.findall(rb'"completion_tokens": ?(\d+)', recorded.body)]
-        expected = counts[-1] if any(counts) else len(texts_of(recorded.body))
-        assert columns.output_tokens.tolist() == [expected]
-        assert columns.token_source == ("usage" if any(counts) else "chunks",)
-        assert len(columns.chunk_ns) == len(texts_of(recorded.body))
-        return
-    try:
-        answer = read_answer(endpoint_of(recorded), status, recorded.body)
-    except TargetError as error:
-        assert not is_whole
-        assert str(error).removeprefix(f"HTTP {status}").strip(": ")
-        return
-    assert is_whole
-    assert answer.text
-    usage = json.loads(recorded.body)["usage"]
-    assert answer.output_tokens == (usage["completion_tokens"] or None)
-
-
-@pytest.mark.parametrize("name", [name for name in EXCHANGES if name.endswith("/models")])
-def test_engine_is_known_by_its_list_of_models(name: str) -> None:
-    with ScriptedServer(replay(name)) as server:
-        target = Target(Arm.CANDIDATE, server.url, "tiny-llama", DIALECTS["openai"])
-        assert detect_engine(target) == ENGINES.get(name.partition("/")[0], "openai")
-
-
-@pytest.mark.parametrize("name", [name for name in EXCHANGES if name.endswith("/completions_echo_logprobs")])
-def test_log_probabilities_of_a_text_are_read_or_refused(name: str) -> None:
-    recorded = capture(name)
-    status = int(recorded.status_line.split()[1])
-    assert recorded.asked is not None
-    text = recorded.asked["prompt"]
-    if name.partition("/")[0] in READS_TEXTS:
-        document = json.loads(recorded.body)
-        echoed = read_echo(document, text)
-        assert len(echoed.tokens) == document["usage"]["prompt_tokens"]
-        assert all(value is not None and value < 0 for value in echoed.logprobs[1:])
-    elif status == 200:
-        with pytest.raises(TargetError, match="log-probabilities"):
-            read_echo(json.loads(recorded.body), text)
-
-
-@pytest.mark.parametrize("path", sorted(CAPTURES.rglob("metrics_*.txt")), ids=lambda path: path.parent.name)
-def test_metrics_page_is_read_by_the_names_of_its_engine(path: Path) -> None:
-    page = read_page(path.read_text(), "tiny-llama")
-    assert page.engine == ENGINES[path.parent.name]
-    assert page.values[Counter.GENERATION_TOKENS] > 0
