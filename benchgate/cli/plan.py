@@ -44,7 +44,9 @@ def plan(
     suites: Annotated[list[str], typer.Argument(metavar="SUITE...", help="Suite files, or names of shipped suites.")],
     store: options.StoreOption = options.STORE,
     allow_code: options.AllowCodeOption = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask servers for their tokenizers.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Contact no server for its tokenizer and no hub for data sets.")
+    ] = False,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check suites; show what a run would cost
@@ -177,6 +179,14 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         else:
             rest = "" if found.load_s_known else "; closed loops take as long as the servers need"
             yield f"{_INDENT}the schedules take {show_duration(found.load_s)}{rest}"
+        shares = [
+            f"{show_percent(s.shared_prefix_ratio)} at {s.demand.name}"
+            for s in found.stages
+            if round(s.shared_prefix_ratio, 2)
+        ]
+        if shares:
+            found_by = "of the prompts' tokens would be found in a prefix cache without a limit"
+            yield from _wrapped("shared", f"{', '.join(shares)} {found_by}")
     if found.capacity_requests:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
     if found.eval_items:

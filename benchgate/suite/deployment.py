@@ -225,6 +225,8 @@ def base_address(address: str) -> str:
     The message repeats the path of the endpoint and nothing else.
     """
     base, path = split_address(address)
+    if path.startswith("/predictions/"):  # TorchServe's OpenAI API lies beneath it
+        return f"{base}{path}"
     if path not in ("", "/v1"):
         raise ValueError(f"ends in {path}, which benchgate adds itself; remove it")
     return base

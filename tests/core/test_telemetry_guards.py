@@ -51,6 +51,7 @@ def told(
         Counter.PREFIX_QUERIES: REQUESTS * PROMPT_TOKENS,
         Counter.PREFIX_HITS: 0.0,
     }
+    counts = {**dict.fromkeys(more or {}, 0.0), **counts}
     grown = {word: value + (more or {}).get(word, 0.0) for word, value in counts.items()}
     before = TelemetrySample(0, dict.fromkeys(counts, 1000.0), markers[0])
     after = TelemetrySample(10, {word: 1000.0 + value for word, value in grown.items()}, markers[1])
@@ -85,6 +86,17 @@ def test_servers_that_did_what_they_were_asked_trip_nothing_and_need_no_word() -
     assert [found.id for found in of_run(evidence, suite(), *TELEMETRY) if found.tripped] == []
     assert telemetry_notices(evidence, suite()) == ()
     assert judge(suite(), evidence).outcome is Outcome.PASS
+
+
+def test_speculative_decoding_on_random_words_is_noticed() -> None:
+    evidence = observed(where=on_candidate, more={Counter.DRAFTED: 40.0, Counter.ACCEPTED: 10.0})
+    (notice,) = telemetry_notices(evidence, suite())
+    assert notice.startswith("the candidate decodes speculatively and the prompts of stage ")
+    assert judge(suite(), evidence).outcome is Outcome.PASS
+    stored = suite().to_stored()
+    workload = {key: value for key, value in stored["load"]["workload"].items() if key != "input_tokens"}
+    stored["load"]["workload"] = {**workload, "prompts": "builtin"}
+    assert telemetry_notices(evidence, Suite.from_stored(stored)) == ()
 
 
 def test_a_run_in_which_nobody_looked_has_no_such_guards() -> None:
