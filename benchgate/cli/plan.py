@@ -15,7 +15,7 @@ from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import inform, log_text, say, say_json, stdout_screen
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
-from benchgate.report.screen import table_width, wrapped_lines
+from benchgate.report.screen import Screen, table_lines, table_width, wrapped_lines
 from benchgate.report.table import aligned
 from benchgate.suite.loader import default_checks, line_of
 from benchgate.suite.rules.load import suite_warnings
@@ -160,7 +160,8 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
 
 
 def _lines(source: str, found: Preview) -> Iterator[str]:
-    yield f"{source}: {_how_long(found)}; {_how_much(found)}; nothing was sent"
+    sentence = f"{source}: {_how_long(found)}; {_how_much(found)}; nothing was sent"
+    yield from Screen(stdout_screen().columns).wrapped(sentence, _INDENT, first="")
     where = "on both arms" if found.arms > 1 else "of the one deployment"
     if found.starts:
         yield f"starts   {found.starts:,} {where}, from nothing to a first good completion"
@@ -233,7 +234,7 @@ def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None)
     rows = [*_CHECK_HEADINGS, *map(_check_row, checks)]
     if table_width(rows[0], rows[1:]) > (stdout_screen().columns or _WIDTH):
         rows = [row[:-1] for row in rows]  # the noise is in the JSON
-    yield from aligned(rows)
+    yield from table_lines(Screen(stdout_screen().columns), rows[0], rows[1:], shrink=(0,))
     yield ""
     yield from _wrapped(
         "detected",
@@ -299,8 +300,7 @@ def _total_lines(found: RunCostRange) -> list[str]:
 
 
 def _wrapped(title: str, text: str) -> list[str]:
-    first = title.ljust(len(_INDENT))
-    return wrapped_lines(text, min(_WIDTH, stdout_screen().columns or _WIDTH), first, _INDENT)
+    return wrapped_lines(text, min(_WIDTH, stdout_screen().columns or _WIDTH), title.ljust(len(_INDENT)), _INDENT)
 
 
 def _check_row(check: CheckPower) -> tuple[str, ...]:
