@@ -230,8 +230,9 @@ class Sampler:
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
         )
         while True:
+            now_s = time.monotonic()  # before the query: a scrape may look older than it is, never fresher
             snapshot = self._snapshot(at_s())
-            now_s, parsed = time.monotonic(), self._parse(snapshot, {})
+            parsed = self._parse(snapshot, {})
             pages = [parsed.values, *(page.values for page in parsed.replicas.values())]
             under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
             is_fresh = parsed.scrape is None or now_s - parsed.age_s >= since_s
