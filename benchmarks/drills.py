@@ -4,7 +4,8 @@
 
 A drill is run as it ships, which must PASS (or WARN), and with each of its faults, which must BLOCK by one of the
 checks that the fault concerns. Every run has a seed of its own, which moves the answers, their jitter and the schedule
-of the load. A run in which the load generator was the bottleneck decides nothing: it is repeated, and counted. Exits 1 when a fault was missed or anything was found without one.
+of the load. A run in which the load generator was the bottleneck decides nothing: it is repeated, and counted. Exits 1
+when a fault was missed or anything was found without one.
 """
 
 from __future__ import annotations
