@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.run import AT_THE_END, AT_THE_START, Evidence, ReplicaCount, RunStatus
+from benchgate.model.run import AT_THE_END, AT_THE_START, DeploymentFault, Evidence, ReplicaCount, RunStatus
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import SuiteText, measured, with_status
@@ -100,6 +100,13 @@ def test_a_run_that_still_measures_needs_no_count_of_its_end() -> None:
     left = tuple(one for one in evidence.replicas if one.when != AT_THE_END)
     running = with_status(replace(evidence, replicas=left), RunStatus.RUNNING)
     assert not guard_of(judge(BOTH, running)).tripped
+
+
+def test_a_deployment_that_was_gone_owes_no_counts() -> None:
+    fault = DeploymentFault(Arm.CANDIDATE, "before block 2", "connection refused")
+    verdict = judge(BOTH, replace(measured(BOTH), target_faults=(fault,)))
+    assert verdict.outcome is Outcome.INVALID
+    assert not guard_of(verdict).tripped
 
 
 def test_an_early_count_that_was_wrong_stays_wrong_when_the_block_is_measured_again() -> None:

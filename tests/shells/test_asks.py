@@ -148,7 +148,7 @@ def test_server_that_answers_something_else_is_not_ready(endpoint: Endpoint, ans
         ScriptedServer(lambda received: [json_response(answer)]) as server,
         pytest.raises(TargetError, match=said),
     ):
-        wait_ready(target(server.url), endpoint=endpoint, ready_s=0.2, connect_s=1)
+        wait_ready(target(server.url), endpoint=endpoint, ready_s=1, connect_s=1)
 
 
 def tokens(text: str) -> int:
