@@ -4,8 +4,8 @@
 
 A drill is run as it ships, which must PASS (or WARN), and with each of its faults, which must BLOCK by one of the
 checks that the fault concerns. Every run has a seed of its own, which moves the answers, their jitter and the schedule
-of the load. A run in which the load generator was the bottleneck decides nothing: it is repeated, and counted. Exits 1
-when a fault was missed or anything was found without one.
+of the load. An INVALID run, as on a machine that is too busy, decides nothing: it is repeated, up to three times in
+all, and counted. Exits 1 when a fault was missed or anything was found without one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from benchgate.suite.yaml import read_text
 from benchmarks.tables import in_table
 
 _ATTEMPTS = 3
-_CLIENT = "the load generator was the bottleneck"
 DRILLS = Path(__file__).parents[1] / "suites" / "drills"
 
 
@@ -67,7 +66,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
             "replicas removed without draining",
             {},
             ("error_rate", "goodput"),
-            actions=({"at": "300ms", "kill": 2}, {"at": "1s", "start": 2}, {"at": "1600ms", "kill": 1}),
+            actions=({"at": "300ms", "kill": 2}, {"at": "600ms", "kill": 1}, {"at": "1s", "start": 2}),
         ),
     ),
 }  # fmt: skip
@@ -108,9 +107,9 @@ def changed_suite(name: str, fault: Fault | None, seed: int) -> dict[str, Any]:
 
 
 def run_once(name: str, fault: Fault | None, seed: int) -> Ended:
-    """Run a drill, again where the load generator was the bottleneck."""
+    """Run a drill, again where it decided nothing."""
     ended = _attempt(name, fault, seed)
-    while ended.attempts < _ATTEMPTS and ended.outcome == "INVALID" and _CLIENT in ended.reason:
+    while ended.attempts < _ATTEMPTS and ended.outcome == "INVALID":
         ended = replace(_attempt(name, fault, seed), attempts=ended.attempts + 1)
     return ended
 
