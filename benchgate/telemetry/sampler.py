@@ -207,6 +207,8 @@ class Sampler:
         """Return every replica of the window: one that is missing at an instant leaves no sum then."""
         names = [replica.name for replica in self._sources.replicas]
         names += sorted({name for one in parsed for name in one.replicas} - {*names})
+        if not self._combines and len(names) < 2:
+            return []  # the label of a single server says nothing
         expected = self._sources.expected
         if self._sources.prometheus is not None and names and expected is not None and len(names) < expected:
             problems[f"Prometheus has series of {len(names)} replicas, and `ready` declares {expected}"] = None
