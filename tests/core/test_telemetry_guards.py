@@ -15,7 +15,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, Replica, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.guards import TELEMETRY, of_run
@@ -192,6 +192,18 @@ def test_a_counter_that_went_back_is_a_restart_too() -> None:
     found = guard(evidence, "server-kept-running")
     assert found.tripped
     assert "block 2, candidate: a counter of the server decreased" in found.reason
+
+
+def test_a_replica_that_was_restarted_is_named_though_the_sum_grew() -> None:
+    def of_replicas(window: TelemetryWindow) -> TelemetryWindow:
+        fallen = tuple(replace(one, values={Counter.REQUESTS: 60.0 - one.at_s}) for one in window.readings)
+        whole = Replica("host-1:8000", None, window.readings)
+        return replace(window, replicas=(whole, Replica("host-2:8000", None, fallen)))
+
+    evidence = observed()
+    telemetry = [of_replicas(one) if one.arm is Arm.CANDIDATE else one for one in evidence.telemetry]
+    found = guard(replace(evidence, telemetry=tuple(telemetry)), "server-kept-running")
+    assert found.tripped and found.reason.endswith("candidate: these replicas were restarted: host-2:8000")
 
 
 def test_a_restart_between_two_stages_is_said() -> None:
