@@ -1,4 +1,4 @@
-"""Target deployments and the request bodies that each engine understands. Adding an engine touches this file alone."""
+"""Targets and the request bodies that each engine understands. An engine is a row here and in docs/engines.yaml."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.telemetry.engine_metrics import read_page
 from tests.e2e.command import here
+from tests.fakes.certificates import CA, serving
 from tests.fakes.replay import read_exchange
 from tests.fakes.scripted_server import (
     CLOSE,
@@ -166,3 +168,17 @@ def test_unsafe_captures_are_refused(tmp_path: Path) -> None:
     assert (short.returncode, there.returncode) == (2, 2)
     assert "fewer than 8 characters" in short.stderr
     assert "is there already" in there.stderr
+
+
+def test_base_path_and_certificates_are_used_and_the_path_is_not_kept(tmp_path: Path) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if not received.path.startswith("/tenant-42/v1/"):
+            return [json_response({"detail": f"Not Found: {received.path}"}, status=404), CLOSE]
+        inner = replace(received, path=received.path.removeprefix("/tenant-42"))
+        return [*answering(lambda asked: f"one two of {received.path}")(inner), CLOSE]
+
+    with ScriptedServer(respond, tls=serving()) as server:
+        captured(tmp_path, f"{server.url}/tenant-42/v1", "--model", "scripted", "--ca", str(CA))
+    texts = [path.read_text() for path in (tmp_path / "out").iterdir()]
+    assert any(text.startswith("POST /v1/chat/completions\n") for text in texts)
+    assert not any("tenant-42" in text for text in texts)

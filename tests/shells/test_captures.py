@@ -37,7 +37,7 @@ def check_exchange(path: Path) -> None:
             columns = run(server.url, closed(1, endpoint=endpoint)).requests
         assert columns.error == (None,), columns.error_detail
         assert columns.output_tokens[0] > 0
-    elif name.endswith("_nonstream"):
+    elif name.endswith("_nonstream") and not name.startswith("responses"):
         assert read_answer(endpoint, status, recorded.body).text
     elif not name.startswith("err_"):
         assert json_object(recorded.body) is not None
