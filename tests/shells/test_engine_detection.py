@@ -27,6 +27,7 @@ def models(owner: str | None, **more: object) -> object:
 TGI_INFO = {"model_id": "m", "router": "text-generation-router", "version": "3.3.6", "sha": None, "docker_label": None}
 LORAX_INFO = {"model_id": "m", "model_dtype": "torch.float16", "eager_prefill": False, "version": "0.1.0",
               "docker_label": None}  # fmt: skip
+ANTHROPIC_MODEL = {"id": "m", "type": "model", "display_name": "M", "created_at": "2026-01-01T00:00:00Z"}
 DYNAMO_HEALTH = {"status": "healthy", "endpoints": [], "instances": []}
 
 # Engine: the path after the host, its pages, and the version that it reports.
@@ -46,6 +47,7 @@ SERVERS: dict[str, tuple[str, Pages, str | None]] = {
     "litellm": ("", {"/v1/models": models("openai"), "/health/readiness": {"litellm_version": "1.83"}}, "1.83"),
     "dynamo": ("", {"/v1/models": models("nvidia"), "/health": DYNAMO_HEALTH}, None),
     "torchserve": ("/predictions/llm/1.0/v1", {"/predictions/llm/1.0/v1/models": models("vllm")}, None),
+    "anthropic": ("", {"/v1/models": {"data": [ANTHROPIC_MODEL], "has_more": False}}, None),
     "openai": ("", {"/v1/models": models("openai"), "/health": {"status": "ok"}}, None),
 }
 

@@ -256,8 +256,7 @@ class LoadOptions:
     @property
     def request_url(self) -> str:
         """The address that requests are sent to."""
-        server = ServerAddress.of(self.url)
-        spec = ENDPOINTS[self.endpoint]
+        server, spec = ServerAddress.of(self.url), ENDPOINTS[self.endpoint]
         path = spec.path_for(self.model, stream=spec.streams)
         return server.page(path) if server.socket is None else f"unix:{server.socket}:{server.path(path)}"
 
@@ -420,7 +419,11 @@ def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, E
         server = ServerAddress.of(base)
     except TargetError as exc:
         raise UsageError(str(exc)) from exc
-    by_path, model = endpoint_at(f"/v1{path}" if is_versioned(server.prefix) else path) or (None, None)
+    found = endpoint_at(path) or (endpoint_at(f"/v1{path}") if is_versioned(server.prefix) else None)
+    by_path, model = found or (None, None)
+    if by_path == "predictions" and endpoint not in (None, by_path):  # beneath it TorchServe serves OpenAI's API
+        base, path, by_path, model = f"{base}{path}", "", None, None
+        server = ServerAddress.of(base)
     if path not in ("", "/v1") and by_path not in _ONE_TEXT:
         raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
     if endpoint is None:
