@@ -76,6 +76,7 @@ def _start(spec: Embedded, model: Path, log_path: Path, timeout_s: float) -> tup
         "slots": spec.slots,
         "context_tokens": spec.context_tokens,
         "threads": spec.threads,
+        "port": 0,
     }
     try:
         with log_path.open("ab") as log:

@@ -19,7 +19,7 @@ def main(options_json: str, report: Callable[[str], None]) -> None:
     params.model.path = options["model"]
     params.model_alias = {options["alias"]}
     params.hostnames = ["127.0.0.1"]
-    params.port = 0
+    params.port = options["port"]
     params.n_parallel = options["slots"]
     # The total; each slot gets its share, rounded up by the engine to a multiple of 256.
     params.n_ctx = options["slots"] * options["context_tokens"]

@@ -1,93 +1,102 @@
 """benchgate against real engines on this machine: every claim with its figures, exit status 1 when one does not hold.
 
-python -m scripts.real_engines --engines FOLDER --model FOLDER [GROUP...]
+python -m scripts.real_engines --root FOLDER --python PYTHON [ENGINE...] [GROUP...]
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
-from scripts.real_engines.asking import Benchgate, posted
-from scripts.real_engines.claims import Notebook
-from scripts.real_engines.divergence_claims import divergence_claims
-from scripts.real_engines.load_claims import load_claims
-from scripts.real_engines.quality_claims import likelihood_claims, write_task
-from scripts.real_engines.servers import MODEL, Engines, StartError, vllm
+from benchgate.errors import BenchgateError
+from scripts.real_engines.claims import Notebook, Session
+from scripts.real_engines.command import Benchgate
+from scripts.real_engines.engine_claims import GROUPS
+from scripts.real_engines.engines import ENGINES, Engine
+from scripts.real_engines.environments import Places
+from scripts.real_engines.quality_claims import likelihood_claims
+from scripts.real_engines.record import record
+from scripts.real_engines.servers import StartError, serve
 from scripts.real_engines.suite_claims import alike_claims, capacity_claims, knee_claims, regression_claims
 
-GROUPS = ("load", "knee", "capacity", "likelihoods", "divergence", "alike", "regression")
-SEQUENCES = 8  # that vLLM works on at once
+# Groups that only the engines have that name them in `more_claims`.
+MORE_GROUPS: Mapping[str, Callable[[Session], None]] = MappingProxyType(
+    {
+        "knee": knee_claims,
+        "capacity": capacity_claims,
+        "likelihoods": likelihood_claims,
+        "alike": alike_claims,
+        "regression": regression_claims,
+    }
+)
 
 
 def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # servers end with us
     book = Notebook()
-    engines = Engines(options.engines.absolute(), options.folder.absolute())
-    folder = Path(tempfile.mkdtemp(prefix="claims-", dir=engines.folder))
+    places = Places(options.root.absolute(), options.python)
+    places.folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="claims-", dir=places.folder))
     benchgate = Benchgate(Path(sys.executable).with_name("benchgate"), folder)
-    wanted = set(options.groups or GROUPS)
+    names = [name for name in options.names if name in ENGINES]
+    groups = [name for name in options.names if name not in ENGINES]
     began = time.monotonic()
-    if wanted - {"regression"}:
-        _attempt(book, "vllm", lambda: _vllm_claims(book, benchgate, engines, wanted))
-    if "regression" in wanted:
-        _attempt(book, "regression", lambda: regression_claims(book, benchgate, engines))
-    book.say(f"{time.monotonic() - began:.0f} s; stores, suites and reports: {folder}")
+    for engine in (ENGINES[name] for name in names or ENGINES):
+        chosen = [group for group in (*GROUPS, *engine.more_claims) if not groups or group in groups]
+        if chosen:
+            book.engine = engine.name
+            _engine_claims(book, benchgate, places, engine, chosen, options.record)
+    book.engine = ""
+    book.note(f"{time.monotonic() - began:.0f} s; stores, suites and reports: {folder}")
     return book.conclude()
 
 
-def _vllm_claims(book: Notebook, benchgate: Benchgate, engines: Engines, wanted: set[str]) -> None:
+def _engine_claims(
+    book: Notebook, benchgate: Benchgate, places: Places, engine: Engine, groups: list[str], captures: Path | None
+) -> None:
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(vllm(engines, "vllm-one", sequences=SEQUENCES))
-        book.say(f"vLLM is there after {one.start_s:.0f} s")
-        # The first request of a kind costs seconds, which are no part of any figure.
-        first = {"model": MODEL, "prompt": "a", "max_tokens": 1, "echo": True, "logprobs": 1}
-        posted(f"{one.url}/v1/completions", first)
-
-        def alike() -> None:
-            other = stack.enter_context(vllm(engines, "vllm-other", sequences=SEQUENCES))
-            write_task(benchgate.folder, one)
-            alike_claims(book, benchgate, one, other)
-
-        groups: dict[str, Callable[[], None]] = {
-            "load": lambda: load_claims(book, benchgate, one),
-            "knee": lambda: knee_claims(book, benchgate, one, SEQUENCES),
-            "capacity": lambda: capacity_claims(book, benchgate, one),
-            "likelihoods": lambda: likelihood_claims(book, engines, one, benchgate.folder),
-            "divergence": lambda: divergence_claims(book, one),
-            "alike": alike,
-        }
-        for name, group in groups.items():
-            if name in wanted:
-                _attempt(book, name, group)
-
-
-def _attempt(book: Notebook, group: str, claims: Callable[[], None]) -> None:
-    """Make a group's claims. One that cannot be made has failed, and the others are made all the same."""
-    began = time.monotonic()
-    try:
-        claims()
-    except (RuntimeError, OSError, subprocess.SubprocessError, StartError) as exc:
-        book.claim(f"the claims of {group} can be made", False, str(exc))
-    book.say(f"{group}: {time.monotonic() - began:.0f} s")
+        try:
+            server = stack.enter_context(serve(places, engine))
+        except (StartError, OSError, subprocess.SubprocessError) as exc:
+            book.claim(f"{engine.version} starts", False, str(exc))
+            return
+        book.claim(f"{engine.version} starts", True, f"ready after {server.start_s:.0f} s")
+        session = Session(book, benchgate, places, server)
+        if captures is not None:
+            book.note(f"recorded: {record(session, captures)}")
+        for name in groups:
+            began = time.monotonic()
+            try:
+                {**GROUPS, **MORE_GROUPS}[name](session)
+            except (BenchgateError, RuntimeError, OSError, subprocess.SubprocessError, StartError) as exc:
+                book.claim(f"the claims of {name} can be made", False, str(exc))
+            book.note(f"{name}: {time.monotonic() - began:.0f} s")
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="test-vllm", description="benchgate against real engines on this machine.")
-    parser.add_argument("--engines", type=Path, required=True, help="virtual environment with vLLM and transformers")
-    parser.add_argument("--folder", type=Path, required=True, help="where the model lies, and where logs and stores go")
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; all unless said")
+    known = (*ENGINES, *GROUPS, *MORE_GROUPS)
+    parser = argparse.ArgumentParser(prog="test-engines", description="benchgate against real engines on this machine.")
+    parser.add_argument("--root", type=Path, required=True, help="folder of environments, models, logs and stores")
+    parser.add_argument("--python", default=sys.executable, help="interpreter to make environments with")
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="also record a transcript of each engine there")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"engines and groups of claims: {', '.join(known)}")
     options = parser.parse_args()
-    if unknown := set(options.groups) - set(GROUPS):
-        parser.error(f"no group of claims is called {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    for name in options.names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
+            parser.error(
+                f"there is no engine or group of claims {name!r}; did you mean {near!r}? Known: {', '.join(known)}"
+            )
     return options
 
 

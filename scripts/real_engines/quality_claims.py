@@ -1,8 +1,9 @@
-"""Evals over vLLM: the answers are those of a plain request, and log-probabilities those of a plain forward pass."""
+"""The task of the evals, and log-probabilities of continuations held against a plain forward pass."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
@@ -10,13 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchgate.model.deployment import Arm
 from benchgate.quality.logprobs import score_continuations, scoring_fault
 from benchgate.targets.client import RETRY, AsyncJsonClient
-from benchgate.targets.dialect import DIALECTS, Target
-from scripts.real_engines.asking import posted
-from scripts.real_engines.claims import Notebook
-from scripts.real_engines.servers import MODEL, Engines, Running
+from scripts.real_engines.claims import Session
+from scripts.real_engines.command import post
+from scripts.real_engines.servers import Running
 
 ITEMS = 40
 ANSWER_TOKENS = 8
@@ -27,11 +26,14 @@ _TOLERANCE = 0.05  # bf16, over a few tokens; 0.008 was seen
 
 
 def write_task(folder: Path, server: Running) -> None:
-    """A task whose targets are what the server itself answers, so that only a fault of the way costs a point."""
-    rows = []
-    for i in range(ITEMS):
-        prompt = f"{_WORDS[i % 10]} {_WORDS[i // 10]} {i}"
-        rows.append({"id": f"item-{i}", "prompt": prompt, "answer": _plain_answer(server, prompt)})
+    """Write a task whose targets are the server's own answers, so that only a fault of the client costs a point."""
+    rows: list[dict[str, str]] = []
+    for one, other in itertools.product(_WORDS, _WORDS):
+        prompt = f"{one} {other} {len(rows)}"
+        if answer := _plain_answer(server, prompt):  # an empty answer is no target
+            rows.append({"id": f"item-{len(rows)}", "prompt": prompt, "answer": answer})
+        if len(rows) == ITEMS:
+            break
     (folder / "echo.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "echo.yaml").write_text(_TASK, encoding="utf-8")
     shadow = [{"id": row["id"], "prompt": row["prompt"]} for row in rows]
@@ -40,18 +42,18 @@ def write_task(folder: Path, server: Running) -> None:
 
 def _plain_answer(server: Running, prompt: str) -> str:
     body: dict[str, object] = {
-        "model": MODEL,
+        "model": server.engine.model,
         "messages": [{"role": "user", "content": prompt}],
         "max_tokens": ANSWER_TOKENS,
         "temperature": 0,
     }
-    return str(posted(f"{server.url}/v1/chat/completions", body)["choices"][0]["message"]["content"]).strip()
+    return str(post(f"{server.url}/v1/chat/completions", body)["choices"][0]["message"]["content"]).strip()
 
 
-def likelihood_claims(book: Notebook, engines: Engines, server: Running, folder: Path) -> None:
-    """Multiple choice by log-probabilities: benchgate's own way, and lm-eval's `local-completions` as a second witness.
+def likelihood_claims(session: Session) -> None:
+    """Claim that log-probabilities are those of a forward pass: by benchgate, and by lm-eval's `local-completions`.
 
-    Both are held against a forward pass of the same weights. lm-eval needs the server's tokenizer, benchgate does not.
+    lm-eval needs the server's tokenizer, benchgate does not.
     """
     items: list[dict[str, Any]] = [
         {
@@ -63,30 +65,32 @@ def likelihood_claims(book: Notebook, engines: Engines, server: Running, folder:
         for i, (word, other) in enumerate(zip(_WORDS, reversed(_WORDS), strict=True))
         if word != other
     ]
-    expected = _by_forward_pass(items, engines)
-    told = {"benchgate": _by_benchgate(items, server), "lm-eval": _by_server(items, server, folder)}
-    for who, scores in told.items():
+    expected = _by_forward_pass(items, session)
+    scored = {
+        "benchgate": _by_benchgate(items, session.server),
+        "lm-eval": _by_lm_eval(items, session.server, session.benchgate.folder),
+    }
+    for client, scores in scored.items():
         gaps = [abs(one - other) for one, other in zip(scores, expected, strict=True)]
         same = sum(_best(scores, i) == _best(expected, i) for i in range(len(items)))
-        book.claim(
-            f"log-probabilities that {who} gets from the server are those of a plain forward pass",
+        session.book.claim(
+            f"log-probabilities that {client} gets from the server are those of a plain forward pass",
             max(gaps) <= _TOLERANCE and same == len(items),
             f"largest difference {max(gaps):.4f} over {len(gaps)} continuations, {same} of {len(items)} choices alike",
         )
 
 
 def _by_benchgate(items: list[dict[str, Any]], server: Running) -> list[float]:
-    """What benchgate's own evals would score, after the probe that they make; RuntimeError with what it found."""
+    """Return the scores of benchgate's own evals. Raises RuntimeError if the probe before them finds a fault."""
 
-    async def asked() -> list[float]:
-        target = Target(Arm.BASELINE, server.url, MODEL, DIALECTS["vllm"])
-        async with AsyncJsonClient(target, connect_s=10, total_s=600, retry=RETRY) as client:
+    async def score() -> list[float]:
+        async with AsyncJsonClient(server.target(), connect_s=10, total_s=600, retry=RETRY) as client:
             if (fault := await scoring_fault(client, "echo")) is not None:
                 raise RuntimeError(fault)
             scores = [await score_continuations(client, "echo", _context(item), item["choices"]) for item in items]
         return [score.logprob for of_item in scores for score in of_item]
 
-    return asyncio.run(asked())
+    return asyncio.run(score())
 
 
 def _context(item: dict[str, Any]) -> str:
@@ -98,26 +102,32 @@ def _best(scores: list[float], item: int) -> int:
     return of_item.index(max(of_item))
 
 
-def _by_server(items: list[dict[str, Any]], server: Running, folder: Path) -> list[float]:
-    """In a process of its own, as benchgate does it: lm-eval takes hold of signals, loggers and the environment."""
-    asked, told = folder / "choices.json", folder / "scores.json"
-    asked.write_text(json.dumps(items), encoding="utf-8")
+def _by_lm_eval(items: list[dict[str, Any]], server: Running, folder: Path) -> list[float]:
+    """Return lm-eval's scores, from a process of its own: it takes hold of signals, loggers and the environment."""
+    items_path, scores_path = folder / "choices.json", folder / "scores.json"
+    items_path.write_text(json.dumps(items), encoding="utf-8")
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_DATASETS_CACHE": str(folder / "datasets")}
-    command = [sys.executable, str(Path(__file__).with_name("server_scores.py")), server.url, str(asked), str(told)]
+    script = str(Path(__file__).with_name("server_scores.py"))
     done = subprocess.run(
-        command, env={**os.environ, **offline}, cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, script, server.url, server.engine.model, str(items_path), str(scores_path)],
+        env={**os.environ, **offline},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     if done.returncode != 0:
         raise RuntimeError(f"lm-eval ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    scores: list[float] = json.loads(told.read_text(encoding="utf-8"))
+    scores: list[float] = json.loads(scores_path.read_text(encoding="utf-8"))
     return scores
 
 
-def _by_forward_pass(items: list[dict[str, Any]], engines: Engines) -> list[float]:
+def _by_forward_pass(items: list[dict[str, Any]], session: Session) -> list[float]:
     pairs = [[_context(item), choice] for item in items for choice in item["choices"]]
+    python = session.places.program(session.server.engine, "python")
     script = Path(__file__).with_name("likelihoods.py")
     done = subprocess.run(
-        [engines.program("python"), str(script), str(engines.model)],
+        [python, str(script), str(session.places.model)],
         input=json.dumps(pairs),
         capture_output=True,
         text=True,

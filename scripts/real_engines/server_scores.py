@@ -1,6 +1,6 @@
 """Log-probabilities of continuations by lm-eval's `local-completions`, which reads them out of echoed prompts.
 
-    python server_scores.py URL ITEMS SCORES
+    python server_scores.py URL MODEL ITEMS SCORES
 
 ITEMS is a JSON list of `question`, `choices` and `gold`; SCORES gets a JSON list, item by item and choice by choice.
 """
@@ -16,11 +16,9 @@ import datasets  # type: ignore[import-untyped]  # ships no type information
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 
-MODEL = "tiny-llama"
 
-
-def main(url: str, asked: str, told: str) -> None:
-    items = json.loads(Path(asked).read_text(encoding="utf-8"))
+def main(url: str, model: str, items_path: str, scores_path: str) -> None:
+    items = json.loads(Path(items_path).read_text(encoding="utf-8"))
 
     def rows(**_metadata: object) -> dict[str, Any]:
         return {"test": datasets.Dataset.from_list(items)}
@@ -39,7 +37,7 @@ def main(url: str, asked: str, told: str) -> None:
     result = simple_evaluate(
         model="local-completions",
         model_args={
-            "model": MODEL,
+            "model": model,
             "base_url": f"{url}/v1/completions",
             "tokenizer_backend": "remote",  # vLLM's own, so that no tokenizer is needed here
             "num_concurrent": 4,
@@ -52,7 +50,7 @@ def main(url: str, asked: str, told: str) -> None:
     )
     samples = sorted(result["samples"]["choices"], key=lambda sample: int(sample["doc_id"]))
     scores = [float(score) for sample in samples for (score, _greedy), *_ in sample["resps"]]
-    Path(told).write_text(json.dumps(scores), encoding="utf-8")
+    Path(scores_path).write_text(json.dumps(scores), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,22 +8,21 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-MODEL = "tiny-llama"
+from benchgate.errors import TargetError
+from benchgate.model.deployment import Arm
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.targets.dialect import Target, target_of
+from benchgate.targets.probe import wait_ready
+from scripts.real_engines.engines import ENGINES, Engine
+from scripts.real_engines.environments import Places, prepare
+
 READY_S = 300.0
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
-_VLLM = {
-    "VLLM_TARGET_DEVICE": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the load generator lives on the same cores
-    "VLLM_PLUGINS": "",
-    "VLLM_NO_USAGE_STATS": "1",
-}
+_POLL_S = 0.5
+_END_S = 10.0
 
 
 class StartError(Exception):
@@ -31,104 +30,85 @@ class StartError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
-    """Where the engines are installed, and the folder that holds the model, caches and logs."""
-
-    environment: Path
-    folder: Path
-
-    @property
-    def model(self) -> Path:
-        """The model's folder."""
-        return self.folder / MODEL
-
-    def program(self, name: str) -> str:
-        """A program of the engines' environment."""
-        return str(self.environment / "bin" / name)
-
-
-@dataclass(frozen=True, slots=True)
 class Running:
-    """A server that answers on /health."""
+    """A server that has completed a request."""
 
-    name: str
+    engine: Engine
     url: str
     start_s: float
+    log_path: Path
+
+    def target(self, arm: Arm = Arm.BASELINE, *, model: str | None = None) -> Target:
+        """Return the server as benchgate's clients need it, under another name of its model if one is given."""
+        document = {"url": self.url, "model": model or self.engine.model, "engine": self.engine.dialect}
+        spec = DeploymentSpec.model_validate({**document, **self.engine.deployment})
+        return target_of(arm, spec, {}, Path.cwd())
 
 
 @contextlib.contextmanager
-def vllm(engines: Engines, name: str = "vllm", *, sequences: int = 32, block_tokens: int = 32) -> Iterator[Running]:
-    """`vllm serve` on the CPU, its prefix cache in blocks of `block_tokens`."""
+def serve(places: Places, engine: Engine, *options: str, name: str | None = None) -> Iterator[Running]:
+    """Install and start an engine, and the one behind it; yield it once it completes requests."""
+    prepare(places, engine)
+    with contextlib.ExitStack() as stack:
+        upstream = ""
+        if engine.in_front_of is not None:
+            upstream = stack.enter_context(serve(places, ENGINES[engine.in_front_of])).url
+        yield stack.enter_context(_process(places, engine, options, name or engine.name, upstream))
+
+
+@contextlib.contextmanager
+def _process(places: Places, engine: Engine, options: tuple[str, ...], name: str, upstream: str) -> Iterator[Running]:
     port = _free_port()
-    command = [
-        *(engines.program("vllm"), "serve", str(engines.model), "--served-model-name", MODEL),
-        *("--host", "127.0.0.1", "--port", str(port), "--max-model-len", "2048", "--dtype", "bfloat16"),
-        *("--max-num-seqs", str(sequences), "--block-size", str(block_tokens), "--enforce-eager"),
-        *("--enable-tokenizer-info-endpoint", "--enable-prompt-tokens-details"),
-    ]
-    with _served(engines, name, command, port, _VLLM) as running:
-        yield running
-
-
-@contextlib.contextmanager
-def transformers_serve(engines: Engines, name: str, *, continuous_batching: bool) -> Iterator[Running]:
-    """`transformers serve`, which by default answers one request at a time."""
-    port = _free_port()
-    (engines.folder / "hf/hub").mkdir(parents=True, exist_ok=True)  # without it /v1/models is an error
-    command = [
-        *(engines.program("transformers"), "serve", MODEL, "--host", "127.0.0.1", "--port", str(port)),
-        *("--device", "cpu"),
-        *(("--continuous-batching", "--cb-num-blocks", "64") if continuous_batching else ()),
-    ]
-    with _served(engines, name, command, port, {}) as running:
-        yield running
-
-
-@contextlib.contextmanager
-def _served(
-    engines: Engines, name: str, command: list[str], port: int, settings: Mapping[str, str]
-) -> Iterator[Running]:
-    log_path = engines.folder / f"{name}.log"
+    values = {**places.paths(engine), "port": str(port), "upstream": upstream}
+    for path, text in engine.files.items():
+        (places.folder / path).write_text(text.format(**values), encoding="utf-8")
+    (places.folder / "hf/hub").mkdir(parents=True, exist_ok=True)  # transformers serve fails on /v1/models without it
+    settings = {key: value.format(**values) for key, value in engine.settings.items()}
+    log_path = places.folder / f"{name}.log"
     began = time.monotonic()
     with log_path.open("wb") as log:
         process = subprocess.Popen(
-            command,
+            [part.format(**values) for part in (*engine.command, *options)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=engines.folder,  # transformers serve knows a model by the path it was given
-            env={**os.environ, **_OFFLINE, "HF_HOME": str(engines.folder / "hf"), **settings},
+            cwd=places.folder,
+            env={**os.environ, "HF_HOME": str(places.folder / "hf"), **settings},
             start_new_session=True,  # a group of its own, so that all of it can be ended at once
         )
+    running = Running(engine, f"http://127.0.0.1:{port}", 0.0, log_path)
     try:
-        url = f"http://127.0.0.1:{port}"
-        _await_health(process, url, log_path)
-        yield Running(name, url, time.monotonic() - began)
+        _await_port(process, port, log_path)
+        try:
+            wait_ready(running.target(), endpoint="chat", ready_s=READY_S, connect_s=5)
+        except TargetError as exc:
+            raise StartError(f"{exc}\n{_last_lines(log_path)}") from exc
+        yield Running(engine, running.url, time.monotonic() - began, log_path)
     finally:
         _end(process)
 
 
-def _await_health(process: subprocess.Popen[bytes], url: str, log_path: Path) -> None:
+def _await_port(process: subprocess.Popen[bytes], port: int, log_path: Path) -> None:
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise StartError(f"the server ended with status {process.returncode}:\n{_last_words(log_path)}")
-        with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(f"{url}/health", timeout=5):
+            raise StartError(f"the server ended with status {process.returncode}:\n{_last_lines(log_path)}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
             return
-        time.sleep(0.5)
-    raise StartError(f"the server was not there after {READY_S:g} s:\n{_last_words(log_path)}")
+        time.sleep(_POLL_S)
+    raise StartError(f"the server did not listen within {READY_S:g} s:\n{_last_lines(log_path)}")
 
 
-def _last_words(log_path: Path) -> str:
+def _last_lines(log_path: Path) -> str:
     return "\n".join(log_path.read_text(errors="replace").splitlines()[-30:])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asked first; then the whole group is killed, because engines leave their workers behind."""
+    """End a server, then kill its whole group: engines leave their workers behind."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10)
+        process.wait(_END_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

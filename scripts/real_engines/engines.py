@@ -1,0 +1,176 @@
+"""The engines that benchgate is run against: a row each, with how to start it and what it can do.
+
+A new engine is a row here and `requirements/ENVIRONMENT.in`. The claims of `engine_claims` are the same for every row;
+what an engine cannot do is stated in its row, and a claim holds benchgate to that too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from benchgate.model.records import ProbabilitySource
+from benchgate.model.request import Endpoint
+
+MODEL = "tiny-llama"
+BATCH_SEQUENCES = 8  # that vLLM works on at once; the knee must lie there
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine, its start, and what benchgate must find in it.
+
+    `command` and `files` are templates: {python} and {bin} are of the engine's environment, {model} is the folder of a
+    Hugging Face model and {lit_model} of a litgpt one, {gguf} a llama.cpp file, {folder} the working folder, {port} the
+    port to listen on, {upstream} the address of the engine that it stands `in_front_of`.
+    """
+
+    name: str
+    version: str
+    environment: str | None  # requirements/ENVIRONMENT.txt; None: benchgate's own environment
+    command: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)  # environment variables
+    files: Mapping[str, str] = field(default_factory=dict)  # written into the working folder before the start
+    in_front_of: str | None = None
+
+    dialect: str = "openai"
+    detects: str | None = None  # engine by its list of models; None: as `dialect`
+    model: str = MODEL
+    deployment: Mapping[str, object] = field(default_factory=dict)  # further keys of the deployment in a suite
+    load: tuple[tuple[Endpoint, int], ...] = (("chat", 1), ("chat", 4))  # closed loops: endpoint and concurrency
+    input_tokens: int = 64
+    context_tokens: int = 2048
+    fixed_tokens: int | None = None  # length of every answer, where the engine ignores `max_tokens`
+    tokens_from: str = "usage"
+    counters: tuple[str, str] | None = None  # names on its metrics page: finished requests, generated tokens
+    probabilities: tuple[ProbabilitySource, ...] = ()  # of given texts; empty: benchgate must refuse, with a reason
+    metrics: str | None = None  # engine by whose names its metrics page is read; None: it has none that is known
+    lists_model: bool = True
+    shows_version: bool = False
+    refuses_unknown_model: bool = True
+    refuses_long_prompt: bool = True
+    more_claims: tuple[str, ...] = ()  # groups that only this engine has
+
+    def deployment_text(self, url: str) -> str:
+        """Return the deployment as a suite holds it."""
+        return json.dumps({"url": url, "model": self.model, "engine": self.dialect, **self.deployment})
+
+
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
+_HERE = ("--host", "127.0.0.1", "--port", "{port}")
+
+VLLM = Engine(
+    "vllm",
+    "0.32.0",
+    "vllm",
+    (
+        *("{bin}/vllm", "serve", "{model}", "--served-model-name", MODEL, *_HERE),
+        *("--max-model-len", "2048", "--dtype", "bfloat16", "--max-num-seqs", str(BATCH_SEQUENCES)),
+        *("--block-size", "32", "--enforce-eager"),
+        *("--enable-tokenizer-info-endpoint", "--enable-prompt-tokens-details"),
+    ),
+    {
+        **_OFFLINE,
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the load generator lives on the same cores
+        "VLLM_PLUGINS": "",
+        "VLLM_NO_USAGE_STATS": "1",
+    },
+    dialect="vllm",
+    load=(("chat", 1), ("chat", 4), ("chat", 16), ("completions", 4), ("responses", 4)),
+    counters=("vllm:request_success_total", "vllm:generation_tokens_total"),
+    probabilities=("echo", "cut"),
+    metrics="vllm",
+    shows_version=True,
+    more_claims=("knee", "capacity", "likelihoods", "alike"),
+)
+
+TRANSFORMERS = Engine(
+    "transformers",
+    "5.19.0",
+    "vllm",  # it comes with vLLM's environment
+    ("{bin}/transformers", "serve", MODEL, *_HERE, "--device", "cpu"),  # it knows a model by the path that it was given
+    _OFFLINE,
+    deployment={"leave_out": ["stream_options", "seed"]},
+    load=(("chat", 1), ("chat", 4), ("completions", 2)),
+    lists_model=False,
+    refuses_long_prompt=False,
+    more_claims=("regression",),
+)
+
+LITGPT = Engine(
+    "litgpt",
+    "0.5.13",
+    "litgpt",
+    (
+        *("{bin}/litgpt", "serve", "{lit_model}", "--port", "{port}", "--openai_spec", "true", "--accelerator", "cpu"),
+        *("--max_new_tokens", "64", "--temperature", "0"),
+    ),
+    _OFFLINE,
+    load=(("chat", 1), ("chat", 2)),
+    fixed_tokens=64,
+    tokens_from="chunks",  # its usage is all zeros
+    lists_model=False,
+    refuses_unknown_model=False,
+)
+
+LLAMACPP = Engine(
+    "llamacpp",
+    "2026.10",  # of xllamacpp
+    None,
+    (
+        *("{python}", "-c", "import sys; from benchgate.embedded.server_process import main; main(sys.argv[1], print)"),
+        '{{"model": "{gguf}", "alias": "tiny", "slots": 4, "context_tokens": 512, "threads": 1, "port": {port}}}',
+    ),
+    dialect="llamacpp",
+    model="tiny",
+    load=(("chat", 1), ("chat", 4), ("completions", 4)),
+    input_tokens=16,
+    context_tokens=512,
+    probabilities=("n_probs",),
+    metrics="llamacpp",
+    shows_version=True,
+    refuses_unknown_model=False,
+)
+
+LLAMA_CPP_PYTHON = Engine(
+    "llama-cpp-python",
+    "0.3.36",
+    "llama-cpp-python",
+    (
+        *("{python}", "-m", "llama_cpp.server", "--model", "{gguf}", "--model_alias", MODEL, *_HERE),
+        *("--n_ctx", "512", "--n_threads", "1", "--logits_all", "true"),
+    ),
+    input_tokens=16,
+    context_tokens=512,
+)
+
+MLX_LM = Engine(
+    "mlx-lm",
+    "0.32.2",
+    "mlx-lm",
+    ("{bin}/mlx_lm.server", "--model", MODEL, *_HERE),
+    _OFFLINE,
+    load=(("chat", 1), ("chat", 4), ("completions", 2)),
+    lists_model=False,  # by the absolute path, whatever name it was given
+)
+
+LITELLM = Engine(
+    "litellm",
+    "1.106.2",
+    "litellm",
+    ("{bin}/litellm", "--config", "{folder}/litellm.yaml", *_HERE),
+    {**_OFFLINE, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
+    {
+        "litellm.yaml": "model_list:\n"
+        f"  - {{{{model_name: {MODEL}, litellm_params: "
+        f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
+    },
+    in_front_of="vllm",
+)
+
+_ROWS = (VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM)
+ENGINES: Mapping[str, Engine] = MappingProxyType({row.name: row for row in _ROWS})
