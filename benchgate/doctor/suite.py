@@ -154,7 +154,7 @@ def _faulty(name: str, where: str, fault: Fault) -> Symptom:
 def _connection_symptoms(name: str, spec: DeploymentSpec, target: Target, listing: Listing) -> Iterator[Symptom]:
     """Check engine, certificate, unencrypted keys, and the server's clock."""
     if listing.engine not in ("openai", spec.engine):
-        found = f"its list of models is that of {listing.engine}, not of {spec.engine} as in the suite"
+        found = f"it answers as {listing.engine} does, not as {spec.engine}, which the suite names"
         remedy = f"set `engine: {listing.engine}`: each engine has its own request fields"
         yield Symptom(f"{name} engine", State.WARN, found, remedy)
     address = ServerAddress.of(target.url)

@@ -150,7 +150,7 @@ def _request_head(target: Target, endpoint: Endpoint) -> bytes:
                 f"the {name} header for {show_address(target.url)} has characters that no header may have"
             )
     through_proxy = target.route.proxy is not None and server.scheme == "http"
-    path = (server.http_url if through_proxy else server.prefix) + PATHS[endpoint]
+    path = server.page(PATHS[endpoint]) if through_proxy else server.path(PATHS[endpoint])
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
     return "".join(f"{line}\r\n" for line in lines).encode()
 

@@ -170,24 +170,37 @@ def is_http_base(address: str, schemes: tuple[str, ...] = ("http", "https")) -> 
 _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
 _HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
-_API = re.compile(
-    r"(?:/v1(?:/(?:chat/completions|completions|responses|embeddings|rerank|models))?|/chat/completions)$"
-)
+_ENDPOINT = r"/(?:chat/completions|completions|responses|embeddings|rerank|models)$"
+_API = re.compile(rf"/v1$|/v1{_ENDPOINT}|/chat/completions$")
+_VERSIONED_API = re.compile(_ENDPOINT)
+_VERSION = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?(?=/|$)")
+
+
+def is_versioned(path: str) -> bool:
+    """Return True for a base path with an API version of its own, like `/v1beta/openai`: no `/v1` is added to it."""
+    return _VERSION.search(path) is not None
 
 
 def split_address(address: str) -> tuple[str, str]:
     """Split a server's address into its base and the path of the API that it ends in: "", "/v1" or an endpoint's.
 
-    `host:8000` means `http://host:8000`.
+    `host:8000` means `http://host:8000`. A path that has a version before its end, like `/v2/tenant/v1`, is all base.
     """
     address = address.rstrip("/")
     if _HOST_AND_PORT.fullmatch(address):
         address = f"http://{address}"
-    is_socket = address.startswith(_UNIX) and ":" not in address.removeprefix(_UNIX)
-    api = None if is_socket else _API.search(address)
+    is_unix = address.startswith(_UNIX)
+    begin = address.find(":", len(_UNIX)) + 1 if is_unix else address.find("/", address.find("://") + 3)
+    if begin <= 0:
+        return address, ""
+    place, path = address[:begin], address[begin:]
+    api = _API.search(path)
+    if is_versioned(path if api is None else path[: api.start()]):
+        api = _VERSIONED_API.search(path)
     if api is None:
         return address, ""
-    return address[: api.start()].removesuffix(":").rstrip("/"), api[0]
+    base = path[: api.start()].rstrip("/")
+    return (f"{place}{base}" if base else place.removesuffix(":")), api[0]
 
 
 def nearest_address(text: str) -> str | None:
@@ -510,7 +523,10 @@ class Ready(Section):
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
-Engine = Literal["openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama"]
+Engine = Literal[
+    "openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama",
+    "mlx", "mlc", "lorax", "kserve", "rayserve", "litellm", "dynamo", "torchserve",
+]  # fmt: skip
 
 
 class Embedded(Section):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError, UsageError
-from benchgate.suite.deployment import unix_parts
+from benchgate.suite.deployment import is_versioned, unix_parts
 
 NO_ADDRESS = 'this is not the address of a server; write it like "http://host:8000"'
 
@@ -63,11 +63,21 @@ class ServerAddress(NamedTuple):
             raise TargetError(f"the port in the address {shown}:… is not one from 1 to 65535")
         return cls(parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
 
-    @property
-    def http_url(self) -> str:
-        """The base URL as any HTTP client takes it; a socket goes to its transport."""
+    def path(self, path: str) -> str:
+        """Return the path of a page or endpoint at this server, like `/openai/v1/models` of `/v1/models`.
+
+        A base path with a version of its own replaces that of an endpoint: `/v1beta/openai/models`.
+        """
+        if not is_versioned(self.prefix):
+            return f"{self.prefix}{path}"
+        if path.startswith("/v1/"):
+            return f"{self.prefix}{path.removeprefix('/v1')}"
+        return f"{self.prefix.removesuffix('/v1')}{path}"
+
+    def page(self, path: str) -> str:
+        """Return the URL of a page or endpoint as any HTTP client takes it; a socket goes to its transport."""
         scheme = "http" if self.socket is not None else self.scheme
-        return f"{scheme}://{self.netloc}{self.prefix}"
+        return f"{scheme}://{self.netloc}{self.path(path)}"
 
     @property
     def shown(self) -> str:

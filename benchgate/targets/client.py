@@ -102,6 +102,7 @@ class AsyncJsonClient:
         max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self.target = target
+        self._address = None if target is None else ServerAddress.of(target.url)
         self.retries = 0
         self._connect_s = min(connect_s, total_s)
         self._total_s = total_s
@@ -155,8 +156,9 @@ class AsyncJsonClient:
     ) -> AsyncIterator[httpx2.Response]:
         """Yield a response whose body the block reads. Failures there and before raise RequestError; no retries."""
         content = None if body is None else json.dumps(body).encode()
+        url = self._address.page(path) if self._address is not None and path.startswith("/") else path
         try:
-            async with asyncio.timeout(self._total_s), self._http.stream(method, path, content=content) as response:
+            async with asyncio.timeout(self._total_s), self._http.stream(method, url, content=content) as response:
                 yield response
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # ssl.SSLError is an OSError, and not wrapped
             raise self._request_error(error) from None
@@ -266,7 +268,7 @@ def http_client(target: Target | None, timeout: httpx2.Timeout, limits: httpx2.L
     try:
         return httpx2.AsyncClient(
             transport=None if socket is None else httpx2.AsyncHTTPTransport(verify=context, uds=socket, limits=limits),
-            base_url=address.http_url,
+            base_url=address.page(""),
             headers=target.headers(),
             timeout=timeout,
             limits=limits,

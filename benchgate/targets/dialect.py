@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,7 +41,8 @@ class Dialect:
 
     `ignore_eos` are the body fields that make an answer run to its full length, None where the engine has no way to
     ask for it (and refuses unknown fields, as transformers serve does with 422). `extra` goes into every request,
-    `leave_out` into none, and `max_tokens_field` is the name of the limit of an answer's length.
+    `leave_out` into none, and `max_tokens_field` is the name of the limit of an answer's length. The sources of each
+    row are in docs/engines.yaml.
     """
 
     engine: str
@@ -52,27 +55,75 @@ class Dialect:
     version_at: tuple[str, str] | None = None  # path and key of a JSON document with the engine's version
     about_at: tuple[str, ...] = ()  # paths of documents about itself; the first that exists is read
     flags_page: str | None = None  # a page of metrics with a sample whose labels are flags
+    owners: tuple[str, ...] = ()  # `owned_by` of its models; detection by other pages is in `engine_detection`
+    api_below: str | None = None  # pattern of the path beneath which it serves the API, and nothing else
 
 
+_IGNORE_EOS = {"ignore_eos": True}
 DIALECTS: Mapping[str, Dialect] = MappingProxyType(
     {
         d.engine: d
         for d in (
             Dialect("openai", health_path=None),
-            Dialect("vllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version"), flags_page="/metrics"),
-            Dialect("sglang", ignore_eos={"ignore_eos": True}, about_at=("/server_info", "/get_server_info")),
+            Dialect(
+                "vllm",
+                ignore_eos=_IGNORE_EOS,
+                version_at=("/version", "version"),
+                flags_page="/metrics",
+                owners=("vllm",),
+            ),
+            Dialect(
+                "sglang", ignore_eos=_IGNORE_EOS, about_at=("/server_info", "/get_server_info"), owners=("sglang",)
+            ),
+            # TGI has no way to ignore the end of text: every request ends at it.
             Dialect("tgi", version_at=("/info", "version"), about_at=("/info",)),
-            Dialect("trtllm", ignore_eos={"ignore_eos": True}, version_at=("/version", "version")),
-            Dialect("triton", ignore_eos={"ignore_eos": True}, health_path="/v2/health/ready"),
+            Dialect("trtllm", ignore_eos=_IGNORE_EOS, version_at=("/version", "version"), owners=("tensorrt_llm",)),
+            # The OpenAI frontend of Triton, which refuses unknown fields.
+            Dialect("triton", ignore_eos=_IGNORE_EOS, health_path="/health/ready", owners=("Triton Inference Server",)),
             # The prompt cache would answer the second of two equal prompts for free.
             Dialect(
                 "llamacpp",
-                ignore_eos={"ignore_eos": True},
+                ignore_eos=_IGNORE_EOS,
                 extra={"cache_prompt": False},
                 version_at=("/props", "build_info"),
                 about_at=("/props",),
+                owners=("llamacpp",),
             ),
-            Dialect("ollama", health_path=None, version_at=("/api/version", "version")),
+            Dialect("ollama", health_path=None, version_at=("/api/version", "version"), owners=("library",)),
+            # mlx_lm.server ignores unknown fields. An adapter is the path in `adapters`, for `extra`.
+            Dialect("mlx"),
+            # Heeded under `mlc_llm serve --enable-debug`, else dropped without a word: the records show the length.
+            Dialect("mlc", ignore_eos={"debug_config": {"ignore_eos": True}}, health_path=None, owners=("MLC-LLM",)),
+            # `model` is the adapter: `adapter_id` of its own /generate. It has no list of models.
+            Dialect(
+                "lorax",
+                ignore_eos={"ignore_eos_token": True},
+                version_at=("/info", "version"),
+                about_at=("/info",),
+            ),
+            # KServe's model server with vLLM's request types, under /openai.
+            Dialect(
+                "kserve",
+                ignore_eos=_IGNORE_EOS,
+                health_path="/v2/health/ready",
+                version_at=("/v2", "version"),
+                api_below="/openai",
+            ),
+            # Ray Serve LLM with vLLM's or SGLang's request types. An adapter is `model: BASE:ADAPTER`.
+            Dialect("rayserve", ignore_eos=_IGNORE_EOS, health_path=None, owners=("organization-owner",)),
+            # A proxy: other servers decide about `ignore_eos`. Its cache would answer the second of two equal prompts.
+            Dialect(
+                "litellm",
+                extra={"cache": {"no-cache": True}},
+                health_path="/health/liveliness",
+                version_at=("/health/readiness", "litellm_version"),
+            ),
+            # It refuses fields that it does not know.
+            Dialect("dynamo", ignore_eos=_IGNORE_EOS),
+            # TorchServe's vLLM handler behind /predictions/MODEL/VERSION/v1.
+            Dialect(
+                "torchserve", ignore_eos=_IGNORE_EOS, health_path="/ping", api_below="/predictions/[^/]+(?:/[^/]+)?"
+            ),
         )
     }
 )
@@ -120,6 +171,13 @@ class Target:
         """Return the headers that nobody may see."""
         key = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
         return {**key, **self.secret_headers}
+
+    def page(self, path: str) -> str:
+        """Return the URL of a page beside the API, like `/metrics`."""
+        server = ServerAddress.of(self.url)
+        if self.dialect.api_below is not None:
+            server = server._replace(prefix=re.sub(f"{self.dialect.api_below}(?:/v1)?$", "", server.prefix))
+        return server.page(path)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -194,6 +252,8 @@ def _fields_of_engine(engine: str, endpoint: Endpoint, fields: Mapping[str, obje
     elif engine == "llamacpp" and endpoint == "completions":
         del spelled["response_format"]  # its completions take the schema itself, and know no response format
         spelled["json_schema"] = schema["schema"]
+    elif engine == "mlc":
+        spelled["response_format"] = {"type": "json_object", "schema": json.dumps(schema["schema"])}
     elif engine == "tgi":
         spelled["response_format"] = {"type": "json", "value": schema["schema"]}
     return spelled

@@ -27,10 +27,11 @@ from benchgate.targets.answers import (
     is_hidden_reasoning,
     output_count,
 )
-from benchgate.targets.client import AsyncJsonClient, TlsError
+from benchgate.targets.client import AsyncJsonClient, Response, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
+from benchgate.targets.engine_detection import detect_engine, model_entries
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
-from benchgate.targets.probe import engine_of, model_entries, probe_request
+from benchgate.targets.probe import probe_request
 
 WITHIN_S = 60.0  # the first answer of a cold engine includes compiling and loading
 STREAMED: tuple[Endpoint, ...] = ("chat", "completions")  # the endpoints whose streams are tried
@@ -116,12 +117,13 @@ async def _list_models(target: Target, within_s: float) -> Listing:
                 content = await client.read_body(response)
         except RequestError as error:
             return Listing(_no_answer(error))
-    status = response.status_code
-    if status in (401, 403):
-        return Listing(_refusal(status, content, target), (), "openai", ahead_s, ends_s)
+        status = response.status_code
+        if status in (401, 403):
+            return Listing(_refusal(status, content, target), (), "openai", ahead_s, ends_s)
+        engine = await detect_engine(client, target, Response(status, content, response.headers, 0))
     entries = model_entries(json_object(content) or {}) if status == 200 else []
     names = [one_line(str(entry["id"])) for entry in entries[:_MOST_MODELS] if isinstance(entry.get("id"), str)]
-    return Listing(None, tuple(dict.fromkeys(names)), engine_of(entries), ahead_s, ends_s)
+    return Listing(None, tuple(dict.fromkeys(names)), engine, ahead_s, ends_s)
 
 
 def only_model(target: Target, models: tuple[str, ...], where: str, remedy: str) -> str:

@@ -10,6 +10,7 @@ A fact is the same after a restart of the same deployment, so nothing that is co
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -21,10 +22,12 @@ from typing import NamedTuple
 from benchgate.errors import TargetError
 from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.model.run import NO_LLM_SERVER, REFUSES_REQUESTS
+from benchgate.targets import engine_detection
 from benchgate.targets.address import show_address
 from benchgate.targets.answers import answer_document
-from benchgate.targets.client import JsonClient, NoConnectionError, NotHttpError, Response, TlsError
+from benchgate.targets.client import AsyncJsonClient, JsonClient, NoConnectionError, NotHttpError, Response, TlsError
 from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
 
 CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
@@ -46,11 +49,15 @@ _TGI = (
     "waiting_served_ratio",
 )  # fmt: skip
 # The flags of each engine that change its speed or its answers, whatever weights it serves.
-FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({"vllm": _VLLM, "sglang": _SGLANG, "tgi": _TGI})
+FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({"vllm": _VLLM, "sglang": _SGLANG, "tgi": _TGI, "lorax": _TGI})
 
 # Names that identify a set of weights, which may differ between the arms.
 OF_WEIGHTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"sglang": ("dtype", "quantization", "load_format", "weight_version"), "tgi": ("model_sha", "model_dtype")}
+    {
+        "sglang": ("dtype", "quantization", "load_format", "weight_version"),
+        "tgi": ("model_sha", "model_dtype"),
+        "lorax": ("model_sha", "model_dtype"),
+    }
 )
 
 _OF_A_PROCESS = ("model_path", "model_id")
@@ -122,7 +129,7 @@ _COMING = re.compile(
     r"|starting(?! with)|start-?up|sleeping|asleep|waking|warming|initiali[sz]ing)\b",
     re.IGNORECASE,
 )
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "library": "ollama"}  # "owned_by" of a model
+_MODELS = "/v1/models"
 _FACTS = ("ftype", "n_params", "size", "n_vocab", "n_embd", "n_ctx_train", "max_model_len")
 
 
@@ -179,7 +186,7 @@ def _other_models(client: JsonClient, target: Target, problem: str) -> str:
     """Name the models served, if the requested one is not among them and the server's message did not name them."""
     if not problem.startswith("HTTP 404"):
         return ""
-    served = [str(entry["id"]) for entry in model_entries(_get(client, "/v1/models")) if entry.get("id")]
+    served = [str(entry["id"]) for entry in model_entries(_get(client, _MODELS)) if entry.get("id")]
     if not served or target.model in served or any(name in problem for name in served):
         return ""
     return target.redact(", ".join(served))
@@ -202,14 +209,16 @@ def server_facts(target: Target, *, within_s: float = _ALIVE_S) -> dict[str, obj
 
 def detect_engine(target: Target, *, within_s: float = 5.0) -> str:
     """Return a server's dialect, "openai" when unknown. Raises TargetError when the address is none."""
-    with _client(target, within_s, within_s) as client:
-        return engine_of(model_entries(_get(client, "/v1/models")))
+    return asyncio.run(_detect_engine(target, within_s))
 
 
-def engine_of(entries: list[dict[str, object]]) -> str:
-    """Return the dialect by the owner of the models in a server's list of them."""
-    found = {_OWNERS[owner] for entry in entries if (owner := str(entry.get("owned_by"))) in _OWNERS}
-    return found.pop() if len(found) == 1 else "openai"
+async def _detect_engine(target: Target, within_s: float) -> str:
+    async with AsyncJsonClient(target, connect_s=within_s, total_s=within_s) as client:
+        try:
+            models = await client.send("GET", _MODELS)
+        except RequestError:
+            return "openai"
+        return await engine_detection.detect_engine(client, target, models)
 
 
 def probe_request(endpoint: Endpoint) -> ModelRequest:
@@ -284,7 +293,7 @@ def _lacks_api(response: Response) -> bool:
 def _lacking_list(client: JsonClient) -> Response | None:
     """Return the response in place of a list of models; None if there is a list, or none came."""
     try:
-        response = client.send("GET", "/v1/models")
+        response = client.send("GET", _MODELS)
     except RequestError:
         return None
     return response if _lacks_api(response) else None
@@ -310,7 +319,7 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
 
     def at(path: str) -> dict[str, object]:
         if path not in documents:
-            documents[path] = _get(client, path)
+            documents[path] = _get(client, path if path == _MODELS else target.page(path))
         return documents[path]
 
     if dialect.version_at is not None:
@@ -318,7 +327,7 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
         version = at(path).get(key)
         if isinstance(version, str):
             facts["engine_version"] = one_line(version)
-    entries = model_entries(at("/v1/models"))
+    entries = model_entries(at(_MODELS))
     named = [entry for entry in entries if entry.get("id") == target.model] or (entries if len(entries) == 1 else [])
     entry = named[0] if named else {}
     meta = entry.get("meta")
@@ -337,7 +346,7 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
     facts |= facts_of(dialect.engine, {**{name: entry.get(name) for name in ("root", "parent")}, **of_model})
     flags = {name: _plain(value) for name in FLAGS.get(dialect.engine, ()) if (value := about.get(name)) is not None}
     if dialect.flags_page is not None:
-        flags |= cache_flags(_text(client, dialect.flags_page))
+        flags |= cache_flags(_text(client, target.page(dialect.flags_page)))
     return facts | ({"flags": flags} if flags else {})
 
 
@@ -354,9 +363,3 @@ def _text(client: JsonClient, path: str) -> str:
     except RequestError:
         return ""
     return response.body.decode("utf-8", "replace") if response.status == 200 else ""
-
-
-def model_entries(models: dict[str, object]) -> list[dict[str, object]]:
-    """Return the models in a server's list of them."""
-    listed = models.get("data")
-    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
 
@@ -59,8 +59,15 @@ _VLLM: MetricNames = {
 }
 
 _SGLANG: MetricNames = {
-    Gauge.RUNNING: _any_of("sglang:num_running_reqs"),
-    Gauge.WAITING: _any_of("sglang:num_queue_reqs"),
+    # With priorities, the total is the series of an empty one.
+    Gauge.RUNNING: (
+        MetricSource(("sglang:num_running_reqs",), {"priority": ""}),
+        MetricSource(("sglang:num_running_reqs",)),
+    ),
+    Gauge.WAITING: (
+        MetricSource(("sglang:num_queue_reqs",), {"priority": ""}),
+        MetricSource(("sglang:num_queue_reqs",)),
+    ),
     Gauge.KV_USAGE: _highest("sglang:token_usage"),
     Gauge.ACCEPTANCE: (MetricSource(("sglang:spec_accept_rate",), combine="mean"),),
     Counter.PROMPT_TOKENS: _any_of("sglang:prompt_tokens_total"),
@@ -84,10 +91,22 @@ _TGI: MetricNames = {
 }
 
 _TRTLLM: MetricNames = {
+    Gauge.RUNNING: _any_of("trtllm_num_requests_running"),
+    Gauge.WAITING: _any_of("trtllm_num_requests_waiting"),
     Gauge.KV_USAGE: _highest("trtllm_kv_cache_utilization"),
     Counter.REQUESTS: _any_of("trtllm_request_success_total"),
     Counter.QUEUE_S: _any_of("trtllm_request_queue_time_seconds_sum"),
     Counter.QUEUED: _any_of("trtllm_request_queue_time_seconds_count"),
+    Counter.PROMPT_TOKENS: _any_of("trtllm_prompt_tokens_total"),
+    Counter.GENERATION_TOKENS: _any_of("trtllm_generation_tokens_total"),
+    Counter.PREFIX_QUERIES: _any_of("trtllm_prompt_tokens_total"),
+    Counter.PREFIX_HITS: _any_of("trtllm_prompt_cached_tokens_total"),
+    Counter.DRAFTED: _any_of("trtllm_spec_decode_num_draft_tokens_total"),
+    Counter.ACCEPTED: _any_of("trtllm_spec_decode_num_accepted_tokens_total"),
+    Counter.PREFILL_S: _any_of("trtllm_request_prefill_time_seconds_sum"),
+    Counter.PREFILLED: _any_of("trtllm_request_prefill_time_seconds_count"),
+    Counter.DECODE_S: _any_of("trtllm_request_decode_time_seconds_sum"),
+    Counter.DECODED: _any_of("trtllm_request_decode_time_seconds_count"),
 }
 
 _BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
@@ -136,26 +155,79 @@ _LLAMACPP: MetricNames = {
     Counter.DECODE_S: _any_of("llamacpp:tokens_predicted_seconds_total"),
 }
 
+_LORAX: MetricNames = {
+    Gauge.RUNNING: _any_of("lorax_batch_current_size"),
+    Gauge.WAITING: _any_of("lorax_queue_length"),
+    Counter.PROMPT_TOKENS: _any_of("lorax_request_input_length_sum"),
+    Counter.GENERATION_TOKENS: _any_of("lorax_request_generated_tokens_sum"),
+    Counter.REQUESTS: _any_of("lorax_request_success", "lorax_request_success_total"),
+    Counter.QUEUE_S: _any_of("lorax_request_queue_duration_sum"),
+    Counter.QUEUED: _any_of("lorax_request_queue_duration_count"),
+}
+
+# `dynamo_frontend_queued_requests` counts until the first token, so prefill as well; the router's queue is the waiting.
+_DYNAMO: MetricNames = {
+    Gauge.RUNNING: _any_of("dynamo_frontend_inflight_requests"),
+    Gauge.WAITING: _any_of("dynamo_frontend_router_queue_pending_requests"),
+    Counter.PROMPT_TOKENS: _any_of("dynamo_frontend_input_sequence_tokens_sum"),
+    Counter.GENERATION_TOKENS: _any_of(
+        "dynamo_frontend_output_tokens_total", "dynamo_frontend_output_sequence_tokens_sum"
+    ),
+    Counter.REQUESTS: (MetricSource(("dynamo_frontend_requests_total",), {"status": "success"}),),
+    Counter.PREFIX_QUERIES: _any_of("dynamo_frontend_input_sequence_tokens_sum"),
+    Counter.PREFIX_HITS: _any_of("dynamo_frontend_cached_tokens_sum"),
+}
+
+_MLC: MetricNames = {
+    Counter.PROMPT_TOKENS: _any_of("prompt_tokens_sum"),
+    Counter.GENERATION_TOKENS: _any_of("completion_tokens_sum"),
+    Counter.PREFILL_S: _any_of("engine_prefill_time_sum"),
+    Counter.DECODE_S: _any_of("engine_decode_time_sum"),
+}
+
+_LITELLM: MetricNames = {
+    Counter.PROMPT_TOKENS: _any_of("litellm_input_tokens_metric_total"),
+    Counter.GENERATION_TOKENS: _any_of("litellm_output_tokens_metric_total"),
+    Counter.REQUESTS: _any_of("litellm_deployment_success_responses_total"),
+}
+
+_TORCHSERVE: MetricNames = {
+    Counter.REQUESTS: _any_of("ts_inference_requests_total"),
+    Counter.QUEUE_S: (MetricSource(("ts_queue_latency_microseconds",), scale=1e-6),),
+    Counter.QUEUED: _any_of("ts_inference_requests_total"),
+}
+
+
+# Ray's metrics agent exports vLLM's names with a prefix; older versions kept the colon.
+_RAYSERVE: MetricNames = {
+    metric: tuple(
+        replace(source, names=tuple(name.replace("vllm:", prefix) for name in source.names))
+        for prefix in ("ray_vllm_", "ray_vllm:")
+        for source in alternatives
+    )
+    for metric, alternatives in _VLLM.items()
+}
+
 
 @dataclass(frozen=True, slots=True)
 class EnginePage:
-    """An engine's metrics page. All its names begin with `prefix`.
+    """An engine's metrics page. A name of it begins with `prefix`.
 
-    `port` is one of its own, None for that of the server; without a `path` the engine has no page. `start_times` are
-    samples that differ from process to process.
+    `ports` are a port of the API and that of the page beside it; with the API elsewhere, the page is there too.
+    `start_times` are samples that differ from process to process.
     """
 
     prefix: str
-    path: str | None
+    path: str
     names: MetricNames = field(default_factory=dict)
-    port: int | None = None
+    ports: tuple[int, int] | None = None
     start_times: tuple[str, ...] = ("process_start_time_seconds",)
 
 
 # In the order in which a page is tried: Triton's may hold vLLM's names too.
 PAGES: Mapping[str, EnginePage] = MappingProxyType(
     {
-        "triton": EnginePage("nv_inference_", "/metrics", _TRITON, port=8002),
+        "triton": EnginePage("nv_inference_", "/metrics", _TRITON, ports=(8000, 8002)),
         "vllm": EnginePage(
             "vllm:",
             "/metrics",
@@ -166,8 +238,19 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "tgi": EnginePage("tgi_", "/metrics", _TGI),
         "trtllm": EnginePage("trtllm_", "/prometheus/metrics", _TRTLLM),
         "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
+        "lorax": EnginePage("lorax_", "/metrics", _LORAX),
+        "dynamo": EnginePage("dynamo_frontend_", "/metrics", _DYNAMO),
+        "rayserve": EnginePage("ray_vllm", "/metrics", _RAYSERVE),
+        "litellm": EnginePage("litellm_", "/metrics", _LITELLM),
+        "torchserve": EnginePage("ts_inference_", "/metrics", _TORCHSERVE, ports=(8080, 8082)),
+        "mlc": EnginePage("engine_prefill_time_sum", "/metrics", _MLC),
+        "kserve": EnginePage(
+            "request_predict_seconds", "/metrics", {Counter.REQUESTS: _any_of("request_predict_seconds_count")}
+        ),
     }
 )
+# Servers without a page. Ray's metrics agent has one on a port of its own, which `metrics` names.
+NO_PAGE = ("ollama", "mlx", "rayserve")
 
 START_TIME_HEADER = "process-start-time-unix"  # a header of llama.cpp's page with its start time
 MODEL_LABELS = ("model_name", "model")

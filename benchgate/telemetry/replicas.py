@@ -60,7 +60,7 @@ class ReplicaCounter:
                 return Counted(sum(text is not None for text in threads.map(self._read, self.addresses)))
         reports = [self._report] if self._report is not None else _REPORTS
         for report in reports:
-            address = self.page if report.path is None else f"{ServerAddress.of(self.target.url).http_url}{report.path}"
+            address = self.page if report.path is None else ServerAddress.of(self.target.url).page(report.path)
             text = None if address is None else self._read(address)
             count = None if text is None else report.read(text)
             if count is not None:

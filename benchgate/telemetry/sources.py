@@ -24,6 +24,7 @@ from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import RequestError, one_line
 from benchgate.telemetry.engine_metrics import (
     GPU_LABEL,
+    NO_PAGE,
     PAGES,
     START_TIME_HEADER,
     BadPageError,
@@ -52,14 +53,12 @@ def sources_of(spec: DeploymentSpec, target: Target, environment: Mapping[str, s
         page = None
     elif spec.metrics == AUTO:
         server, usual = ServerAddress.of(target.url), PAGES.get(target.dialect.engine)
-        if target.dialect.engine == "ollama":
+        if target.dialect.engine in NO_PAGE:
             page = None
-        elif usual is None or usual.port is None:
-            page = f"{server.http_url}{_USUAL_PATH if usual is None else usual.path}"
-        elif server.socket is not None:
-            page = None
+        elif usual is None or usual.ports is None or server.port != usual.ports[0]:
+            page = target.page(_USUAL_PATH if usual is None else usual.path)
         else:
-            page = f"http://{server._replace(port=usual.port).netloc}{usual.path}"
+            page = f"http://{server._replace(port=usual.ports[1]).netloc}{usual.path}"
     else:
         page = resolve_page("metrics", spec.metrics, environment)
     gpu = None if spec.gpu is None else resolve_page("gpu", spec.gpu, environment)
@@ -132,7 +131,7 @@ def _is_of_server(address: str, target: Target) -> bool:
         server = ServerAddress.of(target.url)
     except TargetError:
         return False
-    page, base = urlsplit(address), urlsplit(server.http_url)
+    page, base = urlsplit(address), urlsplit(server.page(""))
     return (page.scheme, page.netloc) == (base.scheme, base.netloc)
 
 

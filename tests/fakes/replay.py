@@ -40,8 +40,9 @@ class Capture:
 
     @property
     def events(self) -> tuple[bytes, ...]:
-        """The body cut after every blank line."""
-        return tuple(piece + b"\n\n" for piece in self.body.split(b"\n\n")[:-1])
+        """The body cut after every blank line; what follows the last one is an event too."""
+        *events, rest = self.body.split(b"\n\n")
+        return (*(event + b"\n\n" for event in events), *([rest] if rest else []))
 
     @property
     def chunked(self) -> bool:
@@ -76,12 +77,17 @@ class Capture:
 
 def capture(name: str) -> Capture:
     """The exchange recorded as tests/captures/NAME.http."""
-    raw = (CAPTURES / f"{name}.http").read_bytes()
+    return read_exchange(CAPTURES / f"{name}.http")
+
+
+def read_exchange(path: Path) -> Capture:
+    """The exchange in a file of a transcript."""
+    raw = path.read_bytes()
     at = raw.index(b"\nHTTP/1.") + 1
     _, _, asked = raw[:at].partition(b"\n")
     head, _, body = raw[at:].partition(b"\n\n")
     status_line, *headers = head.decode().split("\n")
-    return Capture(_json(asked), status_line, tuple(headers), body, _reads(CAPTURES / f"{name}.arrivals.txt"))
+    return Capture(_json(asked), status_line, tuple(headers), body, _reads(path.with_suffix(".arrivals.txt")))
 
 
 def replay(name: str, *, keep_alive: bool = False) -> Respond:

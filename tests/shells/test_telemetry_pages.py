@@ -85,6 +85,26 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm"
     }  # fmt: skip
 
 
+def test_engines_behind_a_gateway_are_read_by_the_names_of_the_page() -> None:
+    ray = read_page('ray_vllm_num_requests_running{model_name="m",WorkerId="w"} 3\n', "m")
+    assert (ray.engine, ray.values) == ("rayserve", {Gauge.RUNNING: 3})
+    mlc = read_page("# a note\n\nengine_prefill_time_sum\t1.5\nprompt_tokens_sum\t30\n", "m")
+    assert (mlc.engine, mlc.values) == ("mlc", {Counter.PREFILL_S: 1.5, Counter.PROMPT_TOKENS: 30})
+    dynamo = read_page(
+        'dynamo_frontend_requests_total{model="m",status="success"} 5\n'
+        'dynamo_frontend_requests_total{model="m",status="error"} 2\n',
+        "m",
+    )
+    assert (dynamo.engine, dynamo.values) == ("dynamo", {Counter.REQUESTS: 5})
+    kserve = read_page('request_predict_seconds_count{model_name="m"} 4\nvllm:num_requests_running 1\n', "m")
+    assert (kserve.engine, kserve.values) == ("vllm", {Gauge.RUNNING: 1})
+
+
+def test_priorities_of_sglang_are_not_added_to_their_total() -> None:
+    text = 'sglang:num_queue_reqs{model_name="m",priority=""} 5\nsglang:num_queue_reqs{model_name="m",priority="1"} 5\n'
+    assert read_page(text, "m").values == {Gauge.WAITING: 5}
+
+
 @pytest.mark.parametrize(
     ("model", "running"),
     [("a", 3.0), ("b", 5.0), ("neither", None)],
@@ -146,8 +166,11 @@ def test_a_report_of_nvidia_smi_leaves_out_what_the_driver_does_not_tell() -> No
 
 
 def test_no_name_stands_for_two_engines() -> None:
-    names = [(engine, name) for engine, page in PAGES.items() for told in page.names.values() for t in told
-             for name in t.names]  # fmt: skip
-    for engine, name in names:
-        assert name.startswith(PAGES[engine].prefix) or engine == "triton", name
+    owners: dict[str, str] = {}
+    for engine, page in PAGES.items():
+        names = {name for told in page.names.values() for t in told for name in t.names}
+        assert any(name.startswith(page.prefix) for name in names), engine
+        for name in names:
+            if engine != "triton":  # whose page has those of vLLM
+                assert owners.setdefault(name, engine) == engine, name
     assert all(name.startswith("DCGM_FI_") for told in DCGM.values() for t in told for name in t.names)

@@ -40,7 +40,6 @@ from benchgate.suite.deployment import (
     reference_name,
     resolve_secret,
     split_address,
-    unix_parts,
 )
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
@@ -238,9 +237,9 @@ class LoadOptions:
     @property
     def request_url(self) -> str:
         """The address that requests are sent to."""
-        unix = unix_parts(self.url)
-        separator = ":" if unix is not None and not unix[1] else ""
-        return f"{self.url}{separator}{PATHS[self.endpoint]}"
+        server = ServerAddress.of(self.url)
+        path = server.path(PATHS[self.endpoint])
+        return server.page(PATHS[self.endpoint]) if server.socket is None else f"unix:{server.socket}:{path}"
 
     @property
     def stage(self) -> str:
@@ -382,9 +381,6 @@ class LoadOptions:
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
 
 
-_ENDPOINTS = {path: endpoint for endpoint, path in PATHS.items() if endpoint in _ONE_TEXT}
-
-
 def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint]:
     """Return the base address of a server as text and parsed, and the endpoint: the one named, else by the path."""
     if (near := nearest_address(url)) is not None:
@@ -394,7 +390,7 @@ def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, E
         server = ServerAddress.of(base)
     except TargetError as exc:
         raise UsageError(str(exc)) from exc
-    by_path = _ENDPOINTS.get(path)
+    by_path = next((name for name in _ONE_TEXT if server.path(PATHS[name]) == server.prefix + path), None)
     if path not in ("", "/v1") and by_path is None:
         raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
     if endpoint is None:
