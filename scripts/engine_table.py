@@ -73,15 +73,16 @@ def _evidence(row: Entry) -> str:
 
 
 def _texts(row: Entry, cell: dict[str, str]) -> list[str]:
+    links = [_link(row.sources[name.strip()]) for name in cell.get("source", "").split(",") if name]
+    if "none" in cell:
+        shown = [*links, *([f"run by `{cell['run']}`"] if "run" in cell else [])]
+        return [f"not offered ({cell['none']}): {', '.join(shown)}"]
     texts = []
     if "run" in cell:
         texts.append(f"run by `{cell['run']}`")
     if "transcript" in cell:
         texts.append(f"replayed from `tests/captures/{cell['transcript']}`")
-    links = [_link(row.sources[name.strip()]) for name in cell.get("source", "").split(",") if name]
-    if "none" in cell:
-        texts.append(f"not offered ({cell['none']}): {', '.join(links)}")
-    elif links:
+    if links:
         texts.append(f"read in {', '.join(links)}")
     return texts
 

@@ -123,13 +123,11 @@ LLAMACPP = Engine(
     None,
     (
         *("{python}", "-c", "import sys; from benchgate.embedded.server_process import main; main(sys.argv[1], print)"),
-        '{{"model": "{gguf}", "alias": "tiny", "slots": 4, "context_tokens": 512, "threads": 1, "port": {port}}}',
+        '{{"model": "{gguf}", "alias": "tiny-llama", "port": {port}, '
+        '"slots": 4, "context_tokens": 2048, "threads": 1}}',
     ),
     dialect="llamacpp",
-    model="tiny",
     load=(("chat", 1), ("chat", 4), ("completions", 4)),
-    input_tokens=16,
-    context_tokens=512,
     probabilities=("n_probs",),
     metrics="llamacpp",
     shows_version=True,
@@ -142,10 +140,13 @@ LLAMA_CPP_PYTHON = Engine(
     "llama-cpp-python",
     (
         *("{python}", "-m", "llama_cpp.server", "--model", "{gguf}", "--model_alias", MODEL, *_HERE),
-        *("--n_ctx", "512", "--n_threads", "1", "--logits_all", "true"),
+        *("--n_ctx", "2048", "--n_threads", "1", "--logits_all", "true"),
+        *("--interrupt_requests", "false"),  # by default a request ends the stream of the one before
     ),
-    input_tokens=16,
-    context_tokens=512,
+    load=(("chat", 1), ("chat", 4), ("completions", 2)),
+    tokens_from="chunks",  # its streams have no usage
+    probabilities=("echo", "cut"),
+    refuses_unknown_model=False,
 )
 
 MLX_LM = Engine(
@@ -154,8 +155,10 @@ MLX_LM = Engine(
     "mlx-lm",
     ("{bin}/mlx_lm.server", "--model", MODEL, *_HERE),
     _OFFLINE,
+    dialect="mlx",
     load=(("chat", 1), ("chat", 4), ("completions", 2)),
     lists_model=False,  # by the absolute path, whatever name it was given
+    refuses_long_prompt=False,
 )
 
 LITELLM = Engine(
@@ -163,13 +166,14 @@ LITELLM = Engine(
     "1.106.2",
     "litellm",
     ("{bin}/litellm", "--config", "{folder}/litellm.yaml", *_HERE),
-    {**_OFFLINE, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
+    {**_OFFLINE, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"},
     {
         "litellm.yaml": "model_list:\n"
         f"  - {{{{model_name: {MODEL}, litellm_params: "
         f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
     },
     in_front_of="vllm",
+    dialect="litellm",
 )
 
 _ROWS = (VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM)

@@ -7,9 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchgate.embedded.weights import SHIPPED
 from scripts.real_engines.engines import MODEL, Engine
-from scripts.real_engines.tiny_llama import write_model
+from scripts.real_engines.tiny_llama import write_gguf, write_model
 
 _HERE = Path(__file__).parent
 _DONE = "installed.txt"  # the requirements that an environment was made from
@@ -43,7 +42,7 @@ class Places:
             "bin": str(self._bin(engine.environment)),
             "model": str(self.model),
             "lit_model": str(self.folder / "lit-model"),
-            "gguf": str(SHIPPED),
+            "gguf": str(self.folder / f"{MODEL}.gguf"),
             "folder": str(self.folder),
         }
 
@@ -59,6 +58,7 @@ def prepare(places: Places, engine: Engine) -> None:
         root = _HERE.parents[1]
         texts = [str(path) for path in (*root.glob("docs/*.md"), *root.glob("benchgate/plan/*.py"))]
         write_model(places.model, texts)
+        write_gguf(places.model, places.folder / f"{MODEL}.gguf")
     lit_model = places.folder / "lit-model"
     if any("{lit_model}" in part for part in engine.command) and not (lit_model / "lit_model.pth").exists():
         script = str(_HERE / "lit_model.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import socket
 import time
@@ -33,7 +34,7 @@ def record(session: Session, captures: Path) -> Path:
     }
     completion = {"model": engine.model, "prompt": "add 01 02", "max_tokens": _TOKENS, "temperature": 0}
     streamed = {"stream": True, "stream_options": {"include_usage": True}}
-    long_prompt = [{"role": "user", "content": "word " * (2 * engine.context_tokens)}]
+    long_prompt = [{"role": "user", "content": "word " * (engine.context_tokens + 50)}]
     posts: Mapping[str, tuple[str, object]] = {
         "chat_nonstream": (_CHAT, chat),
         "chat_stream": (_CHAT, {**chat, "stream": True}),
@@ -44,6 +45,7 @@ def record(session: Session, captures: Path) -> Path:
         "err_no_messages": (_CHAT, {"model": engine.model}),
         "err_invalid_json": (_CHAT, '{"model": "tiny-llama", "messages": '),
         "err_long_prompt": (_CHAT, {**chat, "messages": long_prompt}),
+        "err_long_prompt_stream": (_CHAT, {**chat, **streamed, "messages": long_prompt}),
         "err_unknown_field": (_CHAT, {**chat, "frobnicate": 1}),
     }
     for name, (path, body) in posts.items():
@@ -95,12 +97,18 @@ def _chunks(framed: bytes) -> Iterator[bytes]:
 def _write_exchange(session: Session, path: Path, method: str, url_path: str, text: str) -> None:
     exchange = _Exchange(session.server.url, method, url_path, text)
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"[{len(text)} characters: {text[:_SHOWN_CHARACTERS]}...]"
-    asked = f"{method} {url_path}\n" + (f"{shown}\n" if text else "")
-    content = f"{asked}\n{exchange.head}\n\n{exchange.body.decode()}"
+    request = f"{method} {url_path} HTTP/1.1\n" + (f"{shown}\n" if text else "")
+    content = f"{request}\n{exchange.head}\n\n{exchange.body.decode()}"
     redacted = _redacted(session, content)
     path.with_suffix(".http").write_text(redacted, encoding="utf-8", newline="")
     arrivals = path.with_suffix(".arrivals.txt")
-    if "_stream" in path.name and exchange.is_event_per_chunk and redacted == content:
+    if (
+        "_stream" in path.name
+        and " 200 " in exchange.head[:20]
+        and not path.name.startswith("err_")
+        and exchange.is_event_per_chunk
+        and redacted == content
+    ):
         arrivals.write_text("".join(f"{at_ms:.3f} {size}\n" for at_ms, size in exchange.reads))
     else:
         arrivals.unlink(missing_ok=True)
@@ -115,6 +123,7 @@ def _redacted(session: Session, text: str) -> str:
         (str(Path.cwd()), "FOLDER"),
         (str(Path.home()), "HOME"),
         (socket.gethostname(), "HOST"),
+        (platform.platform(), "PLATFORM"),
     ):
         text = text.replace(found, shown)
     return re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)

@@ -1,20 +1,23 @@
 """The model of the engines: a random Llama of 2.9 M parameters, with a tokenizer trained on the texts given.
 
-Written in Hugging Face's form by numpy and `tokenizers` alone, so that no engine has to be installed to make it.
+Written in Hugging Face's form and in llama.cpp's by benchgate's own environment: no engine has to be installed for it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from gguf import GGUFWriter, LlamaFileType, TokenType
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 2048
 CONTEXT_TOKENS = 2048
 LAYERS, HIDDEN, INNER, HEADS, KV_HEADS = 4, 256, 512, 4, 2
+NORM_EPSILON, ROPE_BASE = 1e-6, 10000.0
 _PAD, _BOS, _END, _START = "<pad>", "<s>", "<|im_end|>", "<|im_start|>"
 SPECIAL = [_PAD, _BOS, "</s>", _START, _END]
 _SPREAD = 0.02  # standard deviation of weights, as Llama is initialised
@@ -102,8 +105,8 @@ def write_model(folder: Path, texts: Sequence[str]) -> None:
             "num_key_value_heads": KV_HEADS,
             "head_dim": HIDDEN // HEADS,
             "hidden_act": "silu",
-            "rms_norm_eps": 1e-6,
-            "rope_theta": 10000.0,
+            "rms_norm_eps": NORM_EPSILON,
+            "rope_theta": ROPE_BASE,
             "max_position_embeddings": CONTEXT_TOKENS,
             "tie_word_embeddings": True,
             "dtype": "bfloat16",
@@ -113,6 +116,62 @@ def write_model(folder: Path, texts: Sequence[str]) -> None:
     )
     _write_json(folder / "generation_config.json", special_ids)
     (folder / "model.safetensors").write_bytes(_safetensors(random_weights(tokenizer)))
+
+
+def write_gguf(folder: Path, path: Path) -> None:
+    """Write the model of a folder as a GGUF file of 32-bit floats.
+
+    llama.cpp pairs the rows of query and key in another order than Hugging Face; of random rows any order will do.
+    """
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    written = json.loads(tokenizer.to_str())["model"]
+    writer = GGUFWriter(path, "llama")
+    writer.add_name("tiny-llama")
+    writer.add_file_type(LlamaFileType.ALL_F32)
+    writer.add_context_length(CONTEXT_TOKENS)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_layer_norm_rms_eps(NORM_EPSILON)
+    writer.add_rope_freq_base(ROPE_BASE)
+    writer.add_rope_dimension_count(HIDDEN // HEADS)
+    tokens = sorted(written["vocab"], key=written["vocab"].get)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([TokenType.CONTROL if token in SPECIAL else TokenType.NORMAL for token in tokens])
+    writer.add_token_merges([" ".join(pair) for pair in written["merges"]])
+    writer.add_bos_token_id(tokens.index(_BOS))
+    writer.add_eos_token_id(tokens.index(_END))
+    writer.add_pad_token_id(tokens.index(_PAD))
+    writer.add_add_bos_token(False)
+    writer.add_add_eos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    for name, values in random_weights(tokenizer).items():
+        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)\.weight", name)
+        writer.add_tensor(f"blk.{layer[1]}.{_IN_GGUF[layer[2]]}.weight" if layer else _IN_GGUF[name], values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+_IN_GGUF = {
+    "model.embed_tokens.weight": "token_embd.weight",  # llama.cpp takes it for the output too
+    "model.norm.weight": "output_norm.weight",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
 
 
 def _safetensors(weights: dict[str, np.ndarray]) -> bytes:

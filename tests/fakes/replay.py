@@ -45,14 +45,19 @@ class Capture:
         return (*(event + b"\n\n" for event in events), *([rest] if rest else []))
 
     @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(self.status_line.split()[1])
+
+    @property
     def chunked(self) -> bool:
         """Whether the body was sent in chunks; else its length was declared."""
-        return "transfer-encoding: chunked" in self.headers
+        return "transfer-encoding: chunked" in (line.lower() for line in self.headers)
 
     def head(self, *, keep_alive: bool = False) -> bytes:
         """The response head; without the `connection: close` that the recording client had asked for."""
         fresh = {"content-length": f"content-length: {len(self.body)}"}
-        lines = [fresh.get(line.partition(":")[0], line) for line in self.headers]
+        lines = [fresh.get(line.partition(":")[0].lower(), line) for line in self.headers]
         if keep_alive:
             lines.remove("connection: close")
         return "\r\n".join([self.status_line, *lines, "", ""]).encode()
@@ -140,3 +145,14 @@ def _reads(path: Path) -> tuple[tuple[float, int], ...]:
 def renamed(wire: bytes, number: int) -> bytes:
     """The same bytes as another answer: the end of every id is this number. No server gives two answers one id."""
     return re.sub(rb'("id": ?"[^"]+)[^"]{4}"', lambda found: found[1] + b'%04d"' % number, wire)
+
+
+def texts_of(body: bytes) -> list[str]:
+    """The texts with output in a stream, by the plainest reading there is."""
+    texts = []
+    for line in body.decode().split("\n"):
+        if not line.startswith("data: {"):
+            continue
+        for choice in json.loads(line.removeprefix("data: "))["choices"]:
+            texts.append(choice["delta"].get("content") if "delta" in choice else choice["text"])
+    return [text for text in texts if text]

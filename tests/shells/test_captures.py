@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
+from benchgate.errors import TargetError
+from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint
+from benchgate.quality.logprobs import read_echo
 from benchgate.targets.answers import read_answer
-from benchgate.targets.error_messages import error_text, json_object
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.error_messages import RequestError, json_object
+from benchgate.targets.probe import detect_engine
 from benchgate.telemetry.engine_metrics import read_page
-from tests.fakes.replay import CAPTURES, read_exchange
-from tests.fakes.scripted_server import CLOSE, ScriptedServer, Step
+from tests.fakes.replay import CAPTURES, Capture, capture, read_exchange, texts_of
+from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, run
 
 EXCHANGES = sorted(path.relative_to(CAPTURES).as_posix().removesuffix(".http") for path in CAPTURES.rglob("*.http"))
@@ -22,30 +29,85 @@ REPLAYED = {
 }
 
 
+DIALECT_BY_LIST = {"vllm-0.32.0-cpu": "vllm", "llamacpp-2026.10": "llamacpp", "mlx-lm-0.32.2": "mlx"}
+READS_TEXTS = {"vllm-0.32.0-cpu", "llama-cpp-python-0.3.36"}  # report log-probabilities of a given text
+NOTHING = capture("litgpt-0.5.13/models")  # a 404
+_WHOLE = re.compile(rb'"finish_reason": ?"(length|stop)"')
+
+
 def check_exchange(path: Path) -> None:
     """Give an exchange back, as its name says what it is, and hold what benchgate reads of it."""
     recorded, name = read_exchange(path), path.stem
     if recorded.reads:
         assert len(recorded.wire()) == sum(size for _, size in recorded.reads)
-    status = int(recorded.status_line.split()[1])
-    endpoint: Endpoint = "completions" if name.startswith("completions") else "chat"
-    if status >= 400:
-        assert error_text(recorded.body).strip()
-    elif "_stream" in name and not name.startswith("err_"):
-        steps: list[Step] = list(recorded.as_recorded(0.01)) if recorded.reads else [recorded.wire(), CLOSE]
-        with ScriptedServer(lambda received: steps) as server:
-            columns = run(server.url, closed(1, endpoint=endpoint)).requests
-        assert columns.error == (None,), columns.error_detail
-        assert columns.output_tokens[0] > 0
-    elif name.endswith("_nonstream"):
-        assert read_answer(endpoint, status, recorded.body).text
-    elif not name.startswith("err_"):
+    if name.startswith(("chat", "completions_stream", "err_")):
+        if (recorded.asked or {}).get("stream"):
+            _check_stream(recorded, name.startswith("err_"))
+        else:
+            _check_document(recorded, name.startswith("err_"))
+    elif recorded.status == 200 and "json" in " ".join(recorded.headers):
         assert json_object(recorded.body) is not None
+
+
+def _check_stream(recorded: Capture, is_error: bool) -> None:
+    """Hold what the load makes of a stream: an answer only if it has an end and no error, with tokens by its usage."""
+    is_whole = recorded.status == 200 and _WHOLE.search(recorded.body) is not None
+    endpoint: Endpoint = "completions" if "prompt" in (recorded.asked or {}) else "chat"
+    steps: list[Step] = list(recorded.as_recorded(0.01)) if recorded.reads else [recorded.wire(), CLOSE]
+    with ScriptedServer(lambda received: steps) as server:
+        columns = run(server.url, closed(1, endpoint=endpoint)).requests
+    assert (columns.error[0] is None) == is_whole, columns.error_detail
+    if not is_whole:
+        assert is_error or recorded.status >= 400
+        assert str(columns.error_detail[0]).removeprefix(f"HTTP {recorded.status}").strip(": ")
+        return
+    counts = [int(count) for count in re.findall(rb'"completion_tokens": ?(\d+)', recorded.body)]
+    chunks = len(texts_of(recorded.body))
+    assert columns.output_tokens.tolist() == [counts[-1] if any(counts) else chunks]
+    assert columns.token_source == ("usage" if any(counts) else "chunks",)
+    assert len(columns.chunk_ns) == chunks
+
+
+def _check_document(recorded: Capture, is_error: bool) -> None:
+    """Hold what evals and shadow make of a document: a text with its tokens, or a refusal in the server's words."""
+    endpoint: Endpoint = "completions" if "prompt" in (recorded.asked or {}) else "chat"
+    try:
+        answer = read_answer(endpoint, recorded.status, recorded.body)
+    except RequestError as error:
+        assert is_error
+        assert str(error).removeprefix(f"HTTP {recorded.status}").strip(": ")
+        return
+    assert recorded.status == 200
+    assert answer.text
+    assert answer.output_tokens == (json.loads(recorded.body)["usage"]["completion_tokens"] or None)
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_exchange_is_read(name: str) -> None:
     check_exchange(CAPTURES / f"{name}.http")
+
+
+@pytest.mark.parametrize("name", [name for name in EXCHANGES if name.endswith("/models")])
+def test_engine_is_known_by_its_list_of_models(name: str) -> None:
+    def respond(received: Received) -> list[Step]:
+        return [(capture(name) if received.path == "/v1/models" else NOTHING).wire(), CLOSE]
+
+    with ScriptedServer(respond) as server:
+        target = Target(Arm.CANDIDATE, server.url, "tiny-llama", DIALECTS["openai"])
+        assert detect_engine(target) == DIALECT_BY_LIST.get(name.partition("/")[0], "openai")
+
+
+@pytest.mark.parametrize("name", [name for name in EXCHANGES if name.endswith("/completions_echo_logprobs")])
+def test_log_probabilities_of_a_text_are_read_or_refused(name: str) -> None:
+    recorded = capture(name)
+    document, text = json_object(recorded.body) or {}, str((recorded.asked or {}).get("prompt"))
+    if name.partition("/")[0] not in READS_TEXTS:
+        with pytest.raises(TargetError):
+            read_echo(document, text)
+        return
+    echoed = read_echo(document, text)
+    assert len(echoed.tokens) == json.loads(recorded.body)["usage"]["prompt_tokens"]
+    assert all(value is not None and value < 0 for value in echoed.logprobs[1:])
 
 
 @pytest.mark.parametrize("name", METRICS)

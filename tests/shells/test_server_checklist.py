@@ -4,7 +4,6 @@ This half is about reading answers; test_server_checklist_asking.py is about ask
 """
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -23,7 +22,7 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.answers import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import wait_ready
-from tests.fakes.replay import CAPTURES, aborted_event, capture, engine_killed, pieces, renamed, replay
+from tests.fakes.replay import CAPTURES, aborted_event, capture, engine_killed, pieces, renamed, replay, texts_of
 from tests.fakes.scripted_server import CLOSE, LAST_CHUNK, Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, limits, run
 
@@ -42,26 +41,6 @@ def answered(steps: Iterable[Step], *, within: Limits | None = None, endpoint: E
     """The record of one request that is answered like this."""
     with ScriptedServer(lambda received: steps) as server:
         return run(server.url, closed(1, endpoint=endpoint), within).requests
-
-
-def texts_of(body: bytes) -> list[str]:
-    """The texts with output in a stream, by the plainest reading there is."""
-    texts = []
-    for line in body.decode().split("\n"):
-        if not line.startswith("data: {"):
-            continue
-        for choice in json.loads(line.removeprefix("data: "))["choices"]:
-            texts.append(choice["delta"].get("content") if "delta" in choice else choice["text"])
-    return [text for text in texts if text]
-
-
-# --- the captures themselves
-
-
-@pytest.mark.parametrize("name", TIMED)
-def test_bytes_on_the_wire_are_as_many_as_were_recorded(name: str) -> None:
-    recorded = capture(name)
-    assert len(recorded.wire()) == sum(size for _, size in recorded.reads)
 
 
 # --- 1, 7: success is a finish reason that is accepted and no error event, never the status

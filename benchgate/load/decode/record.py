@@ -21,7 +21,7 @@ from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, 
 from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
 from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
 from benchgate.targets.dialect import Target, ask_body
-from benchgate.targets.error_messages import Secret, error_text, json_object, one_line
+from benchgate.targets.error_messages import Secret, error_text, event_error, json_object, one_line
 from benchgate.targets.validity import form_of_request
 
 
@@ -102,6 +102,9 @@ def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
     document = json_object(body)
     if document is not None and ("choices" in document or "output" in document):
         return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was requested")
+    unended = json_object(body.strip().removeprefix(b"data:"))  # LitServe ends its error events without a blank line
+    if document is None and unended is not None and (error := event_error(unended)) is not None:
+        return Failure(ErrorClass.STREAM_BROKEN, f"error inside the stream: {error}")
     return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
 
