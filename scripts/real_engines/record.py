@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from benchgate.telemetry.engine_metrics import PAGES
 from scripts.real_engines.claims import Session
 
 _TIMEOUT_S = 120.0
@@ -53,7 +52,8 @@ def record(session: Session, captures: Path) -> Path:
         _write_exchange(session, folder / name, "POST", path, text)
     _write_exchange(session, folder / "models", "GET", "/v1/models", "")
     if engine.metrics is not None:
-        page = _Exchange(session.server.url, "GET", PAGES[engine.metrics].path or "/metrics", "").body.decode()
+        address = urlsplit(session.server.metrics_url)
+        page = _Exchange(address.geturl(), "GET", address.path, "").body.decode()
         kept = [line for line in page.splitlines() if "_bucket{" not in line and "_created" not in line]
         (folder / "metrics_after_load.txt").write_text(_redacted(session, "\n".join(kept) + "\n"))
     return folder
@@ -72,7 +72,7 @@ class _Exchange:
         with socket.create_connection((address.hostname or "", address.port or 80), timeout=_TIMEOUT_S) as connection:
             began = time.monotonic()
             connection.sendall((head + text).encode())
-            while part := connection.recv(_READ_BYTES):
+            while not _is_whole(self.wire) and (part := connection.recv(_READ_BYTES)):
                 self.wire += part
                 self.reads.append(((time.monotonic() - began) * 1e3, len(part)))
         raw_head, _, self.framed = self.wire.partition(b"\r\n\r\n")
@@ -82,6 +82,15 @@ class _Exchange:
         self.body = b"".join(chunks) if self.is_chunked else self.framed
         # Only such bytes can be rebuilt from the body alone.
         self.is_event_per_chunk = all(chunk.endswith(b"\n\n") and chunk.count(b"\n\n") == 1 for chunk in chunks)
+
+
+def _is_whole(wire: bytes) -> bool:
+    """Return True once an answer states its end and has reached it: TorchServe leaves the connection open."""
+    head, end, body = wire.partition(b"\r\n\r\n")
+    if not end:
+        return False
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    return len(body) >= int(length[1]) if length else b"hunked" in head and body.endswith(b"0\r\n\r\n")
 
 
 def _chunks(framed: bytes) -> Iterator[bytes]:
@@ -95,6 +104,7 @@ def _chunks(framed: bytes) -> Iterator[bytes]:
 
 
 def _write_exchange(session: Session, path: Path, method: str, url_path: str, text: str) -> None:
+    url_path = urlsplit(session.server.url).path + url_path
     exchange = _Exchange(session.server.url, method, url_path, text)
     shown = text if len(text) <= _SHOWN_CHARACTERS else f"[{len(text)} characters: {text[:_SHOWN_CHARACTERS]}...]"
     request = f"{method} {url_path} HTTP/1.1\n" + (f"{shown}\n" if text else "")

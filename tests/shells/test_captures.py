@@ -29,8 +29,18 @@ REPLAYED = {
 }
 
 
-DIALECT_BY_LIST = {"vllm-0.32.0-cpu": "vllm", "llamacpp-2026.10": "llamacpp", "mlx-lm-0.32.2": "mlx"}
-READS_TEXTS = {"vllm-0.32.0-cpu", "llama-cpp-python-0.3.36"}  # report log-probabilities of a given text
+DIALECT_BY_LIST = {
+    "vllm-0.32.0-cpu": "vllm",
+    "llamacpp-2026.10": "llamacpp",
+    "mlx-lm-0.32.2": "mlx",
+    "rayserve-2.60.0": "rayserve",
+    "torchserve-0.12.0": "torchserve",  # by the path of the list
+}
+READS_TEXTS = {
+    "vllm-0.32.0-cpu",
+    "llama-cpp-python-0.3.36",
+    "rayserve-2.60.0",
+}  # report log-probabilities of a given text
 NOTHING = capture("litgpt-0.5.13/models")  # a 404
 _WHOLE = re.compile(rb'"finish_reason": ?"(length|stop)"')
 
@@ -89,11 +99,14 @@ def test_exchange_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXCHANGES if name.endswith("/models")])
 def test_engine_is_known_by_its_list_of_models(name: str) -> None:
+    path = (CAPTURES / f"{name}.http").read_text().split()[1]
+
     def respond(received: Received) -> list[Step]:
-        return [(capture(name) if received.path == "/v1/models" else NOTHING).wire(), CLOSE]
+        return [(capture(name) if received.path == path else NOTHING).wire(), CLOSE]
 
     with ScriptedServer(respond) as server:
-        target = Target(Arm.CANDIDATE, server.url, "tiny-llama", DIALECTS["openai"])
+        url = server.url + path.removesuffix("/v1/models")
+        target = Target(Arm.CANDIDATE, url, "tiny-llama", DIALECTS["openai"])
         assert detect_engine(target) == DIALECT_BY_LIST.get(name.partition("/")[0], "openai")
 
 
