@@ -59,6 +59,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Tools": {
         "load": ("load:load", "Load-test one server"),
         "sim": ("sim:sim", "Run a simulated server"),
+        "capture": ("capture:capture", "Record a server's answers to send in"),
         "schema": ("init:schema", "Print the JSON Schema of suites"),
         "store": ("store:store_app", "Manage the result store"),
         "shadow": ("shadow:shadow_app", "Draw and check recorded prompts"),

@@ -19,6 +19,7 @@ from benchgate.cli.options import ResultFormat, refuse_unwritable
 from benchgate.cli.saying import log, say_escaped, say_json_text, stderr_console, stdout_screen
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.escape import json_text, terminal_line
+from benchgate.model.request import ENDPOINTS
 from benchgate.model.verdict import Outcome
 from benchgate.units import show_duration, show_number
 
@@ -31,6 +32,7 @@ _LOG_EVERY_S = 15.0
 _SERVER, _LOAD, _REQUESTS, _CLIENT, _SEARCH, _RESULT = (
     "Server", "Load", "Requests", "Load generator", "Capacity search", "Result",
 )  # fmt: skip
+_ENDPOINTS = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
 _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
@@ -83,7 +85,7 @@ def load(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            help="chat, completions, responses or embeddings.",
+            help=f"{', '.join(_ENDPOINTS[:-1])} or {_ENDPOINTS[-1]}.",
             show_default="the one that URL ends in, or chat",
             rich_help_panel=_SERVER,
         ),

@@ -15,7 +15,7 @@ from benchgate.doctor.machine import State, Symptom
 from benchgate.errors import BenchgateError, BudgetError, SuiteError, TargetError, UsageError, lacking
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
-from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.error_budget import read_spent
@@ -197,7 +197,7 @@ def _answer(
         remedy = "a request without one counts as failed; fix the server, or use another endpoint"
         return Symptom(name, State.FAIL, "answers without a finish reason of a whole answer", remedy)
     found = f"answers in {show_duration(trial.whole_s or 0.0)}"
-    if endpoint in GENERATING_ENDPOINTS and trial.output_tokens is None:
+    if ENDPOINTS[endpoint].generates and trial.output_tokens is None:
         return Symptom(name, State.WARN, f"{found}, without `usage`", "its tokens are unknown: make it report `usage`")
     other = [] if trial.model is None else unexpected_names([trial.model], target.model, declared)
     if other:

@@ -31,6 +31,7 @@ from benchgate.load.traces import (
     tokens_of,
 )
 from benchgate.model.deployment import Arm
+from benchgate.model.request import ENDPOINTS
 from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest
 from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
@@ -409,7 +410,7 @@ def _unfit(
         )
         yield Problem(source, None, None, "", what)
     for row in rows:
-        if workload.endpoint not in ("chat", "responses") and (len(row.messages) != 1 or row.fields):
+        if ENDPOINTS[workload.endpoint].messages_key is None and (len(row.messages) != 1 or row.fields):
             what = f"is a conversation, and {workload.endpoint} take one text; use the endpoint chat, or take it out"
             yield Problem(source, row.line, None, "messages", what)
         turns = sum(message.get("role") == "user" for message in row.messages) if workload.session is not None else 1

@@ -25,7 +25,8 @@ from benchgate.load.spool import writing
 from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.address import ServerAddress, show_address
-from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import ask_body, request_path
 
 _MAKE_NS = 300_000  # of preparing requests at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
@@ -106,18 +107,18 @@ class LookAhead(Iterator[PreparedRequest]):
 
 def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iterator[PreparedRequest]:
     """Yield the requests as bytes, one at a time. Raises TargetError for an address or key that no request can hold."""
-    heads = dict[Endpoint, bytes]()
+    heads = dict[str, bytes]()  # by the path
     alike: dict[tuple[Endpoint, bool], PlannedRequest] = {}
     for request in requests:
-        endpoint = request.ask.endpoint
-        if endpoint not in heads:
-            heads[endpoint] = _request_head(target, endpoint)
+        endpoint, path = request.ask.endpoint, request_path(target, request.ask)
+        if path not in heads:
+            heads[path] = _request_head(target, path)
         plan: PlannedRequest | None = request
         if request.turn is None and request.leave is None:
             # A million of them would fill memory: those that are read alike share one, the usual ones have none.
             usual = request.ask.stream and endpoint in ("chat", "completions")
             plan = None if usual else alike.setdefault((endpoint, request.ask.stream), request)
-        wire = _wire(heads[endpoint], _body(target, request.ask, request.seed))
+        wire = _wire(heads[path], _body(target, request.ask, request.seed))
         yield PreparedRequest(request.index, request.offset_ns, wire, plan)
 
 
@@ -125,7 +126,7 @@ def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str]
     """Encode a request, with the `earlier` answers where it carries them. Raises TargetError, or ValueError."""
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
-    return _wire(_request_head(target, ask.endpoint), _body(target, ask, request.seed))
+    return _wire(_request_head(target, request_path(target, ask)), _body(target, ask, request.seed))
 
 
 def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
@@ -140,7 +141,7 @@ def _wire(head: bytes, body: bytes) -> bytes:
     return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
-def _request_head(target: Target, endpoint: Endpoint) -> bytes:
+def _request_head(target: Target, path: str) -> bytes:
     """The head of every request of a stage, but for the length of its body."""
     server = ServerAddress.of(target.url)
     headers = {"host": server.netloc, "user-agent": "benchgate", **target.headers()}
@@ -150,8 +151,8 @@ def _request_head(target: Target, endpoint: Endpoint) -> bytes:
                 f"the {name} header for {show_address(target.url)} has characters that no header may have"
             )
     through_proxy = target.route.proxy is not None and server.scheme == "http"
-    path = server.page(PATHS[endpoint]) if through_proxy else server.path(PATHS[endpoint])
-    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
+    place = server.page(path) if through_proxy else server.path(path)
+    lines = [f"POST {place} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 

@@ -21,7 +21,8 @@ from typing import Protocol
 
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.record import failure_and_content, progress_of, read_streamed
+from benchgate.load.decode.endpoints import read_body
+from benchgate.load.decode.record import failure_and_content, progress_of
 from benchgate.load.http.exchange import CancellingExchange, Exchange, Failure, Progress, Response
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import PreparedRequest, request_wire
@@ -90,7 +91,7 @@ class ExchangeOptions:
 
     def chunks(self, body: Iterable[Read]) -> int:
         """Return the number of chunks with output in a body so far."""
-        return len(read_streamed(body, self.ask).chunk_ns)
+        return len(read_body(body, self.ask).chunk_ns)
 
 
 _PLAIN = ModelRequest("chat", {}, None)

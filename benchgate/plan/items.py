@@ -27,7 +27,7 @@ class ShadowPrompt:
     prompt: str  # the only message; with `messages` their canonical serialisation, for the digest
     messages: tuple[Mapping[str, object], ...] = ()
     fields: Mapping[str, object] = field(default_factory=dict)  # of the request
-    endpoint: Literal["chat", "completions"] = "chat"
+    endpoint: Literal["chat", "completions", "messages"] = "chat"
     max_tokens: int | None = None  # its own limit
     stratum: str | None = None  # slice of the traffic that it was sampled from
     once: bool = False  # the baseline gets it once, not twice
@@ -39,7 +39,8 @@ class ShadowPrompt:
             ask = text_request(self.endpoint, self.prompt, limit, ignore_eos=False)
             return replace(ask, stream=False, fields=self.fields, recorded=True)
         content = {"messages": [dict(message) for message in self.messages]}
-        return ModelRequest("chat", content, limit, stream=False, ignore_eos=False, fields=self.fields, recorded=True)
+        whole = ModelRequest(self.endpoint, content, limit, stream=False, ignore_eos=False)
+        return replace(whole, fields=self.fields, recorded=True)
 
 
 def sample_repeated_prompts(prompts: Sequence[ShadowPrompt], ratio: float, seed: int) -> tuple[ShadowPrompt, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchgate.model.records import IntArray
-from benchgate.model.request import ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, ModelRequest, text_request
 from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text, stable_text
 from benchgate.suite.load import Load, TrafficClass, first_round_of
@@ -219,10 +219,9 @@ class RequestBuilder:
 
     def _of_messages(self, messages: list[dict[str, object]], output_tokens: int | None) -> ModelRequest:
         endpoint = self.workload.endpoint
-        if endpoint == "chat":
-            return ModelRequest("chat", {"messages": messages}, output_tokens)
-        if endpoint == "responses":
-            return ModelRequest("responses", {"input": messages}, output_tokens)
+        key = ENDPOINTS[endpoint].messages_key
+        if key is not None:
+            return ModelRequest(endpoint, {key: messages}, output_tokens)
         text = messages[-1].get("content")  # the other endpoints have one message, a text
         return text_request(endpoint, text if isinstance(text, str) else "", output_tokens)
 

@@ -30,14 +30,14 @@ from typing import Any, Literal, Protocol
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.model.run import CANNOT_SCORE
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.protocol import GIVE_UP_AFTER, ItemAnswered, SpoolWriter
 from benchgate.suite.schema import Limits
 from benchgate.targets.answers import input_count
 from benchgate.targets.client import RETRY, AsyncJsonClient
-from benchgate.targets.dialect import PATHS, Target
+from benchgate.targets.dialect import Target
 
 # A completion that echoes its prompt, or llama.cpp's `n_probs` after every beginning of the text.
 Way = Literal["echo", "n_probs"]
@@ -169,7 +169,7 @@ async def next_token(client: AsyncJsonClient, beginning: str, *, top: int) -> Ma
     """
     # At temperature 0 some servers report probabilities of 1 and 0; at 1 all report the model's own.
     body = _body(client, prompt=beginning, max_tokens=1, temperature=1, logprobs=top)
-    document = await client.post(PATHS["completions"], body)
+    document = await client.post(ENDPOINTS["completions"].path, body)
     choices = document.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     logprobs = choice.get("logprobs") if isinstance(choice, dict) else None
@@ -243,7 +243,7 @@ async def positions_by_echo(
 async def echoed(client: AsyncJsonClient, text: str, top: int) -> Echoed:
     """Return a text's tokens with log-probabilities. Raises TargetError if the answer is about another text."""
     body = _body(client, prompt=text, max_tokens=1, temperature=0, logprobs=top, echo=True)
-    return read_echo(await client.post(PATHS["completions"], body), text)
+    return read_echo(await client.post(ENDPOINTS["completions"].path, body), text)
 
 
 def read_echo(document: Mapping[str, object], text: str) -> Echoed:

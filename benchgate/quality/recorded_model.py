@@ -16,12 +16,12 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from benchgate.errors import TargetError
+from benchgate.model.request import ENDPOINTS
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.logprobs import score_requests
 from benchgate.quality.protocol import GIVE_UP_AFTER, REQUEST_SEED, ItemAnswered, Job, SpoolWriter
 from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
-from benchgate.targets.dialect import PATHS
 
 _CHAT_STOPS = 4  # stop texts that a chat endpoint takes, as OpenAI limits them
 
@@ -110,7 +110,7 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
             if self._failures >= GIVE_UP_AFTER:
                 raise TargetError(f"not sent: {GIVE_UP_AFTER} items of the task had failed before")
             body, unsent_stops = self._body(request)
-            path, endpoint = PATHS[self._job.endpoint], self._job.endpoint
+            path, endpoint = ENDPOINTS[self._job.endpoint].path, self._job.endpoint
             response = await client.send("POST", path, body)
             answer = read_answer(endpoint, response.status, response.body, secret=self._job.target.secrets)
         except TargetError as error:

@@ -49,6 +49,9 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
     pace = [(document["throughput"][key], unit) for key, unit in _PACE.items()]
     rates = ", ".join(f"{show_number(rate)} {unit}" for rate, unit in pace if rate is not None)
     yield from _labelled(screen, "throughput", f"{rates or 'none'}, over {show_duration(document['window_s'])}")
+    if uncounted := document["tokens_from"].get("chunks", 0):
+        pieces = f"{uncounted:,} answers came without token counts: each piece of text counts as one token"
+        yield from _labelled(screen, "tokens", pieces, Style.YELLOW)
     yield ""
     yield from _latencies(document, screen)
     yield ""

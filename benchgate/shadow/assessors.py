@@ -54,7 +54,8 @@ from benchgate.system import read_text_file
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.answers import Answer, read_answer
 from benchgate.targets.client import AsyncJsonClient, TlsError
-from benchgate.targets.dialect import PATHS, Target, ask_body, target_of
+from benchgate.targets.dialect import Target, target_of
+from benchgate.targets.endpoints import ask_body, request_path
 from benchgate.targets.error_messages import RequestError
 from benchgate.targets.validity import form_of_fields
 
@@ -107,7 +108,7 @@ async def request_reply(client: AsyncJsonClient, target: Target, ask: ModelReque
     """Send one request for text. A refusal by the server's content filter is an answer."""
     accepted = ACCEPTED_FINISH | {CONTENT_FILTER}
     try:
-        response = await client.send("POST", PATHS[ask.endpoint], ask_body(target, ask, seed=seed))
+        response = await client.send("POST", request_path(target, ask), ask_body(target, ask, seed=seed))
         answer = read_answer(ask.endpoint, response.status, response.body, secret=target.secrets, accepted=accepted)
     except RequestError as error:
         return Reply(None, show_error(error, quote=quote))
@@ -370,7 +371,7 @@ class _Embedder:
         """Return the embedding of every text in order, or the reason why any is missing."""
         ask = ModelRequest("embeddings", {"input": list(texts)}, None, stream=False)
         try:
-            document = await self._client.post(PATHS["embeddings"], ask_body(self._target, ask))
+            document = await self._client.post(request_path(self._target, ask), ask_body(self._target, ask))
         except RequestError as error:
             return show_error(error, quote=self._quote)
         return read_embeddings(document, len(texts)) or _NO_EMBEDDINGS

@@ -99,7 +99,7 @@ def _prompt(values: Mapping[str, object]) -> ShadowPrompt:
         prompt=spelled if messages else str(values["prompt"]),
         messages=tuple(messages),
         fields={key: values[key] for key in REQUEST_FIELDS if values.get(key) is not None},
-        endpoint=cast('Literal["chat", "completions"]', values.get("endpoint", "chat")),
+        endpoint=cast('Literal["chat", "completions", "messages"]', values.get("endpoint", "chat")),
         max_tokens=cast("int | None", values.get("max_tokens")),
         stratum=cast("str | None", values.get("stratum")),
     )
@@ -112,8 +112,8 @@ def _row_problems(row: Row) -> Iterator[str]:
     elif not isinstance(prompt := values.get("prompt"), str) or not prompt.strip():
         yield "`prompt` is missing or empty; it must be the text to send (or write `messages`)"
     endpoint = values.get("endpoint", "chat")
-    if endpoint not in ("chat", "completions"):
-        yield "`endpoint` is neither chat nor completions"
+    if endpoint not in ("chat", "completions", "messages"):
+        yield "`endpoint` is none of chat, completions and messages"
     elif endpoint == "completions":
         for key in ("messages", *REQUEST_FIELDS):
             if key in values and key != "stop":

@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Literal
@@ -26,7 +26,7 @@ from benchgate.errors import UsageError
 from benchgate.shadow.prompts import REQUEST_FIELDS, ROLES
 from benchgate.suite.formats import holds_half_a_pair, parse_json
 
-Endpoint = Literal["chat", "completions"]  # endpoint to which a recorded request can be sent again
+Endpoint = Literal["chat", "completions", "messages"]  # endpoint to which a recorded request can be sent again
 _LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)  # characters
 _WHITE_SPACE = re.compile(r"\s+")
 
@@ -36,7 +36,8 @@ class LoggedRequest:
     """A recorded request, without its id, its answer and its sampling: `messages` of a chat, or one text `prompt`.
 
     `endpoint` is the one to which it can be sent again: a rendered prompt goes to completions as it is. `label` is the
-    route it was logged with, as far as known. `fields` are OpenAI's beside the messages (tools, response_format, …).
+    route it was logged with, as far as known. Messages and `fields` beside them (tools, response_format, …) are spelled
+    as OpenAI does, those of Anthropic's Messages too.
     """
 
     endpoint: Endpoint
@@ -304,6 +305,8 @@ def _read_json_line(line: str) -> LoggedRequest:
     body = _body(values)
     if label in _WITHOUT_TEXT:
         raise _LeftOutError(_NO_TEXT)
+    if "messages" in body and (label == "messages" or _is_anthropic(body)):
+        return replace(_chat_request(*_from_messages(body), label or "messages"), endpoint="messages")
     if "messages" in body:
         return _chat_request(body["messages"], body, label or "chat")
     if "prompt" in body:
@@ -428,6 +431,64 @@ def _part(part: object) -> dict[str, object]:
     if part.get("type") not in ("text", "input_text", "output_text") or not isinstance(part.get("text"), str):
         raise _LeftOutError("holds images, audio or files, which no rule can redact")
     return {"type": "text", "text": part["text"]}
+
+
+def _is_anthropic(body: Mapping[str, object]) -> bool:
+    """Return True for a request that only Anthropic's Messages take."""
+    tools = body.get("tools")
+    first = tools[0] if isinstance(tools, list) and tools else None
+    return "system" in body or "anthropic_version" in body or (isinstance(first, dict) and "input_schema" in first)
+
+
+_ANTHROPIC_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def _from_messages(body: Mapping[str, object]) -> tuple[object, dict[str, object]]:
+    """Spell messages and fields of a request to Anthropic's Messages as OpenAI does."""
+    messages, system = body["messages"], body.get("system")
+    spelled: list[object] = [] if system is None else [{"role": "system", "content": system}]
+    for message in messages if isinstance(messages, list) else ():
+        spelled += _chat_messages(message)
+    fields: dict[str, object] = {}
+    if body.get("stop_sequences"):
+        fields["stop"] = body["stop_sequences"]
+    tools, choice = body.get("tools"), body.get("tool_choice")
+    if isinstance(tools, list) and tools:
+        fields["tools"] = [_chat_tool(tool) for tool in tools]
+    if isinstance(choice, dict):
+        named = {"type": "function", "function": {"name": choice.get("name")}}
+        kind = choice.get("type")
+        fields["tool_choice"] = named if kind == "tool" else _ANTHROPIC_CHOICES.get(str(kind), "auto")
+    return spelled, fields
+
+
+def _chat_tool(tool: object) -> dict[str, object]:
+    if not isinstance(tool, dict) or "input_schema" not in tool:
+        raise _LeftOutError("offers tools of Anthropic's own servers")
+    described = {key: tool[key] for key in ("name", "description") if key in tool}
+    return {"type": "function", "function": {**described, "parameters": tool["input_schema"]}}
+
+
+def _chat_messages(message: object) -> list[object]:
+    """Spell a message of Anthropic's as chat does: calls beside the content, each result a message of its own."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, list):
+        return [message]
+    parts, calls, results = list[object](), list[object](), list[object]()
+    for block in content:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "tool_use":
+            function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+            calls.append({"id": block.get("id"), "type": "function", "function": function})
+        elif kind == "tool_result":
+            answer = block.get("content") or ""
+            results.append({"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": answer})
+        elif kind not in ("thinking", "redacted_thinking"):  # thoughts are not sent again
+            parts.append(block)
+    if not parts and not calls:
+        return results
+    said = {"role": message.get("role"), "content": parts or None}
+    return [*results, said | {"tool_calls": calls} if calls else said]
 
 
 def _prompt_request(body: Mapping[str, object], label: str | None) -> LoggedRequest:

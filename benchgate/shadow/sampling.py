@@ -33,7 +33,7 @@ from benchgate.system import atomic_file
 
 _OTHER = "other"  # label of routes, and of traits, that are rare
 _RARE = 0.01  # share of the distinct requests
-_COMMON_ROUTES = ("chat", "completions", "responses")  # never merged into `other`
+_COMMON_ROUTES = ("chat", "completions", "responses", "messages")  # never merged into `other`
 _NEAR_DUPLICATE_FACTOR = 4  # candidates per stratum as a multiple of the sample size, if near-duplicates are left out
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from benchgate.sim.content import LAP_BITS, MASK, WORDS, TokenKind, start_of, stride_of
+from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, TEXT_TYPE
 from benchgate.sim.requests import ApiRequest
 
 DONE = b"data: [DONE]\n\n"
@@ -35,6 +36,8 @@ class Script(ABC):
     """Encodes one answer for its endpoint. Every event is one item of a list; without a stream there are none."""
 
     plain = False  # True where `framed_token` may be used
+    stream_type = EVENT_STREAM  # content types
+    document_type = JSON_TYPE
 
     def framed_token(self, index: int) -> bytes:
         """Return the event of one token as one HTTP chunk, fast; only where it carries no usage."""
@@ -59,6 +62,10 @@ class Script(ABC):
     def done(self) -> list[bytes]:
         """Return the last mark of a stream, where there is one."""
         return []
+
+    def error(self, document: object) -> bytes:
+        """Return an error inside a stream."""
+        return error_event(document)
 
     @abstractmethod
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
@@ -340,6 +347,244 @@ def _usage(usage: Usage) -> dict[str, object]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens or 0},
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
+
+
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}  # vLLM has none for an abort
+_BLOCKS: dict[TokenKind, tuple[str, str, str]] = {  # its type, the type of its deltas, and the name of their text
+    "reasoning": ("thinking", "thinking_delta", "thinking"),
+    "content": ("text", "text_delta", "text"),
+    "tool": ("tool_use", "input_json_delta", "partial_json"),
+}
+
+
+class MessageScript(Script):
+    """Encoder of Anthropic's Messages API, as vLLM writes it. The message ends once."""
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+        self._name = f"msg_{number:016x}"
+        self._blocks = 0
+        self._open: TokenKind | None = None  # the block that is being written
+        self._ended = False
+
+    def opening(self) -> list[bytes]:
+        """Return `message_start` and a ping."""
+        message = self._message([], None, Usage(self._request.input_tokens, 0))
+        return [self._event("message_start", {"message": message}), self._event("ping", {})]
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return the tokens, and the events that begin and end the blocks they belong to."""
+        events = []
+        for kind, at, size in self._request.answer.spans(first, count):
+            if kind != self._open:
+                events += self._close_block()
+                block = self._block(kind, "", {})
+                events.append(self._event("content_block_start", {"index": self._blocks, "content_block": block}))
+                self._open = kind
+            _, delta_type, key = _BLOCKS[kind]
+            delta = {"type": delta_type, key: self._request.answer.text(at, size)}
+            events.append(self._event("content_block_delta", {"index": self._blocks, "delta": delta}))
+        return events
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return the end of the open block, the stop reason with the usage, and the end of the message."""
+        if self._ended:
+            return []
+        self._ended = True
+        counts = {} if usage is None else {"usage": _message_usage(usage)}
+        delta = {"stop_reason": _STOP_REASONS.get(reason), "stop_sequence": None}
+        return [
+            *self._close_block(),
+            self._event("message_delta", {"delta": delta, **counts}),
+            self._event("message_stop", {}),
+        ]
+
+    def error(self, document: object) -> bytes:
+        """Return an error event."""
+        error = document.get("error") if isinstance(document, dict) else document
+        return self._event("error", {"error": error})
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as one JSON document."""
+        answer, blocks = self._request.answer, list[dict[str, object]]()
+        for kind, at, size in answer.spans(0, 0 if empty else self._request.output_tokens):
+            text = answer.text(at, size)
+            blocks.append(self._block(kind, text, _input_of(text) if kind == "tool" else {}))
+        return json.dumps(self._message(blocks, reason, usage), separators=(",", ":")).encode()
+
+    def _close_block(self) -> list[bytes]:
+        if self._open is None:
+            return []
+        self._open = None
+        self._blocks += 1
+        return [self._event("content_block_stop", {"index": self._blocks - 1})]
+
+    def _block(self, kind: TokenKind, text: str, given: object) -> dict[str, object]:
+        block_type, _, key = _BLOCKS[kind]
+        if kind == "tool":
+            return {"type": block_type, "id": f"toolu_{self._name}", "name": self._request.answer.tool, "input": given}
+        return {"type": block_type, key: text}
+
+    def _message(self, blocks: list[dict[str, object]], reason: str | None, usage: Usage | None) -> dict[str, object]:
+        return {
+            "id": self._name,
+            "type": "message",
+            "role": "assistant",
+            "content": blocks,
+            "model": self._request.model,
+            "stop_reason": None if reason is None else _STOP_REASONS.get(reason),
+            "stop_sequence": None,
+            "usage": None if usage is None else _message_usage(usage),
+        }
+
+    def _event(self, name: str, content: dict[str, object]) -> bytes:
+        return f"event: {name}\ndata: {json.dumps({'type': name} | content, separators=(',', ':'))}\n\n".encode()
+
+
+def _message_usage(usage: Usage) -> dict[str, object]:
+    """Return the usage object of a message, whose `input_tokens` are those that no cache held."""
+    counts: dict[str, object] = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    if usage.cached_tokens is not None:
+        uncached = {"input_tokens": usage.input_tokens - usage.cached_tokens}
+        counts |= uncached | {"cache_read_input_tokens": usage.cached_tokens}
+    return counts
+
+
+def _input_of(arguments: str) -> object:
+    """Return a call's input as an object; empty where the arguments are no JSON."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return {}
+
+
+_TGI_REASONS = {"stop": "eos_token", "length": "length"}
+_TGI_ERROR = {"error": "Request failed during generation: aborted", "error_type": "generation"}
+
+
+class TgiScript(Script):
+    """Encoder of TGI's `generate`: an event for each token; the last one has the text and the details."""
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+        self._sent = 0
+        self._last: str | None = None  # the last token, which waits for the details
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return an event a token, but for the one with the finish reason."""
+        texts = [self._request.answer.text(at, 1) for at in range(first, first + count)]
+        if reason is not None:
+            self._last = texts.pop()
+        return [self._event(text) for text in texts]
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return the event with the last token, or else the end of the text, and the details."""
+        if reason not in _TGI_REASONS:
+            return [self.error(_TGI_ERROR)]
+        output = 0 if usage is None else usage.output_tokens
+        details: dict[str, object] = {"finish_reason": _TGI_REASONS[reason], "generated_tokens": output, "seed": None}
+        if usage is not None:
+            details["input_length"] = usage.input_tokens
+        is_end = self._last is None
+        text, self._last = self._last or "</s>", None
+        return [self._event(text, is_end, self._request.answer.text(0, output), details)]
+
+    def error(self, document: object) -> bytes:
+        """Return an error inside a stream."""
+        return f"data:{json.dumps(_tgi_error(document))}\n\n".encode()
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as one JSON document."""
+        if reason not in _TGI_REASONS:
+            return json.dumps(_TGI_ERROR).encode()
+        output = 0 if usage is None else usage.output_tokens
+        text = self._request.answer.text(0, 0 if empty else self._request.output_tokens)
+        details: dict[str, object] = {"finish_reason": _TGI_REASONS[reason], "generated_tokens": output, "seed": None}
+        details |= {"prefill": [], "tokens": []}
+        return json.dumps({"generated_text": text, "details": details}, separators=(",", ":")).encode()
+
+    def _event(self, text: str, is_end: bool = False, whole: str | None = None, details: object = None) -> bytes:
+        self._sent += 1
+        token = {"id": self._sent, "text": text, "logprob": -0.5, "special": is_end}
+        event = {"index": self._sent, "token": token, "generated_text": whole, "details": details}
+        return f"data:{json.dumps(event, separators=(',', ':'))}\n\n".encode()
+
+
+def _tgi_error(document: object) -> object:
+    error = document.get("error") if isinstance(document, dict) else None
+    return {"error": error["message"], "error_type": "generation"} if isinstance(error, dict) else document
+
+
+class TritonScript(Script):
+    """Encoder of Triton's `generate`, whose answers state no end and no usage."""
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return the tokens in one event."""
+        return [b"data: %b\n\n" % self._answer(self._request.answer.text(first, count))]
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return an error for an answer that was aborted; nothing else."""
+        return [self.error({"error": "aborted"})] if reason == "abort" else []
+
+    def error(self, document: object) -> bytes:
+        """Return an error inside a stream."""
+        error = _tgi_error(document)
+        return error_event({"error": error.get("error") if isinstance(error, dict) else error})
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as one JSON document."""
+        if reason == "abort":
+            return b'{"error":"aborted"}'
+        return self._answer(self._request.answer.text(0, 0 if empty else self._request.output_tokens))
+
+    def _answer(self, text: str) -> bytes:
+        answer = {"model_name": self._request.model, "model_version": "1", "text_output": text}
+        return json.dumps(answer, separators=(",", ":")).encode()
+
+
+class InferenceScript(Script):
+    """Encoder of KServe's `infer`: one tensor with one text."""
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+        self._number = number
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as one JSON document."""
+        text = self._request.answer.text(0, 0 if empty else self._request.output_tokens)
+        tensor = {"name": "text_output", "datatype": "BYTES", "shape": [1], "data": [text]}
+        answer = {"id": f"{self._number:016x}", "model_name": self._request.model, "model_version": "1"}
+        return json.dumps(answer | {"outputs": [tensor]} if reason != "abort" else {"error": "aborted"}).encode()
+
+
+class PredictionScript(Script):
+    """Encoder of TorchServe: plain text, a chunk for each write."""
+
+    stream_type = document_type = TEXT_TYPE
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return the text of the tokens."""
+        return [self._request.answer.text(first, count).encode()]
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return an error for an answer that was aborted; nothing else."""
+        return [self.error({})] if reason == "abort" else []
+
+    def error(self, document: object) -> bytes:
+        """Return an error inside a stream, as a handler may write it."""
+        return b'{"code":503,"type":"InternalServerException","message":"Prediction failed"}'
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as text."""
+        if reason == "abort":
+            return self.error({})
+        return self._request.answer.text(0, 0 if empty else self._request.output_tokens).encode()
 
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 1_664_525, 1_013_904_223, 2**32  # the generator of Numerical Recipes

@@ -10,10 +10,10 @@ from dataclasses import replace
 from time import monotonic_ns
 
 from benchgate.sim.content import AnswerText, json_pieces
-from benchgate.sim.encoders import Usage, error_event
+from benchgate.sim.encoders import Usage
 from benchgate.sim.ground_truth import Outcome
-from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
-from benchgate.sim.replies import Reply, ReplyContext, ServerState
+from benchgate.sim.http_server import LAST_CHUNK, TEXT_TYPE, Connection, chunk, head, whole
+from benchgate.sim.replies import Reply, ReplyContext, ServerState, stream_head
 from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
 from benchgate.suite.simulator import NO_FAULT, Fault, FaultSpec
@@ -23,6 +23,8 @@ ERROR = {"error": {"message": MESSAGE, "type": "InternalServerError", "code": 50
 _TOKENS = {"blank": (" ", "\n"), "zero-width": ("\u200b",)}
 _CALL = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _TOOL = "lookup"
+_BEYOND_TEXT = ("chat", "responses", "messages")  # endpoints with reasoning and calls of tools
+_WITH_CHOICES = ("chat", "completions")
 _WHOLE_ANSWER = frozenset({"empty-answer", "empty-body"})  # endings that stand for all of an answer
 
 
@@ -51,7 +53,7 @@ def refusal(fault: FaultSpec) -> bytes | None:
         return None
     retry = [] if fault.retry_after_s is None else [f"retry-after: {round(fault.retry_after_s) or 1}"]
     if fault.shape == "text":
-        return whole(fault.status, MESSAGE.encode(), *retry, content_type="text/plain; charset=utf-8")
+        return whole(fault.status, MESSAGE.encode(), *retry, content_type=TEXT_TYPE)
     documents = {
         "object": {"error": {"message": MESSAGE, "type": "PracticeError", "param": None, "code": fault.status}},
         "string": {"error": MESSAGE},
@@ -64,23 +66,20 @@ def refusal(fault: FaultSpec) -> bytes | None:
 def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
     """Return the request with the text that the fault makes of its answer; tokens, usage and times stay.
 
-    Answers that call a tool, embeddings and rankings keep their text. Completions have no reasoning and no tools, and
-    responses have no choices: there these faults change nothing.
+    Answers that call a tool, embeddings and rankings keep their text. A fault changes nothing at an endpoint without
+    what it makes: reasoning, calls of tools, a second choice.
     """
     if fault.text is None or not request.output_tokens or request.answer.tool is not None:
         return request
     answer, kind = request.answer, fault.text
     thought, tokens = answer.thought_tokens, request.output_tokens
     if kind == "reasoning":
-        return request if request.endpoint == "completions" else replace(request, answer=AnswerText(answer.key, tokens))
+        return replace(request, answer=AnswerText(answer.key, tokens)) if request.endpoint in _BEYOND_TEXT else request
     if kind == "second-choice":
-        return (
-            request
-            if request.endpoint == "responses"
-            else replace(request, answer=replace(answer, second_from=tokens // 2))
-        )
+        several = replace(request, answer=replace(answer, second_from=tokens // 2))
+        return several if request.endpoint in _WITH_CHOICES else request
     if kind == "call":
-        if request.endpoint == "completions":
+        if request.endpoint not in _BEYOND_TEXT:
             return request
         pieces = json_pieces(_CALL, answer.key, tokens - thought, cut=True)
         return replace(request, answer=replace(answer, pieces=pieces, tool=_TOOL), finish_reason="tool_calls")
@@ -176,8 +175,7 @@ class FaultyStream(FaultyReply):
         opening = b""
         if not self._has_head:
             self._has_head = True
-            closing = () if self.context.keeps_alive else ("connection: close",)
-            opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked", *closing)
+            opening = stream_head(self.context.script.stream_type, self.context.keeps_alive)
         if not self._has_role:
             self._has_role = True
             events = [*self.context.script.opening(), *events]
@@ -236,7 +234,7 @@ class FaultyStream(FaultyReply):
             self._reset(chunk(b"".join(script.tokens(self._written, 1))))
             return
         events: dict[str, Callable[[], list[bytes]]] = {
-            "error": lambda: [error_event(ERROR), *self._done()],
+            "error": lambda: [script.error(ERROR), *self._done()],
             "abort": lambda: [*script.finish("abort", self._written), *self._closing("abort")],
             "empty-answer": lambda: [*script.finish("stop", 0), *self._closing("stop", 0)],
             "cut": list,
@@ -259,12 +257,13 @@ class FaultyDocument(FaultyReply):
         if produced < self.job.output_tokens or self._ending == "hang":
             return
         status, body = self._response()
+        document_type = self.context.script.document_type
         closing = () if self.context.keeps_alive else ("connection: close",)
         if self._ending == "reset":
-            self._line.write(head(status, f"content-type: {JSON_TYPE}", f"content-length: {len(body)}", *closing))
+            self._line.write(head(status, f"content-type: {document_type}", f"content-length: {len(body)}", *closing))
             self._reset(body)
             return
-        self._line.write(whole(status, body, *closing))
+        self._line.write(whole(status, body, *closing, content_type=document_type))
         if self._ending is None:
             self._handed(self.context.request.output_tokens, due_ns, streamed=False)
         self._end("finished" if self._ending is None else "failed", keep=True)

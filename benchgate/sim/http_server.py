@@ -30,6 +30,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 JSON_TYPE = "application/json"
 EVENT_STREAM = "text/event-stream; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 class BadRequest(Exception):

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import lru_cache
 from time import monotonic_ns
 
 from benchgate.sim.encoders import Script, Usage
 from benchgate.sim.engine import Job, Model
 from benchgate.sim.ground_truth import CompletedRequest, Counters, GroundTruth, Outcome, RequestLabels
-from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, LAST_CHUNK, Connection, chunk, head, whole
+from benchgate.sim.http_server import LAST_CHUNK, Connection, chunk, head, whole
 from benchgate.sim.requests import ApiRequest
 from benchgate.suite.simulator import FaultSpec
 
 ENDLESS_TOKENS = 1 << 62
-_STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
-_LAST_STREAM_HEAD = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked", "connection: close")
+
+
+@lru_cache(maxsize=16)
+def stream_head(content_type: str, keeps_alive: bool) -> bytes:
+    """Return the head of a stream."""
+    closing = () if keeps_alive else ("connection: close",)
+    return head(200, f"content-type: {content_type}", "transfer-encoding: chunked", *closing)
 
 
 @dataclass(slots=True)
@@ -192,7 +198,7 @@ class Stream(Reply):
         request, script = self.context.request, self.context.script
         pieces = list[bytes]()
         if not self.sent:
-            pieces = [_STREAM_HEAD if self.context.keeps_alive else _LAST_STREAM_HEAD, *map(chunk, script.opening())]
+            pieces = [stream_head(script.stream_type, self.context.keeps_alive), *map(chunk, script.opening())]
         written, first = self._pending, self.sent
         while self._pending:
             size = 1 if first == 0 else min(self._chunk_tokens, self._pending)
@@ -219,6 +225,6 @@ class Document(Reply):
         request, script = self.context.request, self.context.script
         body = script.document(request.finish_reason, self._usage(request.output_tokens))
         closing = () if self.context.keeps_alive else ("connection: close",)
-        self._line.write(whole(200, body, *closing, content_type=JSON_TYPE))
+        self._line.write(whole(200, body, *closing, content_type=script.document_type))
         self._handed(request.output_tokens, due_ns, streamed=False)
         self._end("finished", keep=True)

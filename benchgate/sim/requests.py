@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Literal
+from typing import Any
 from zlib import crc32
 
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.sim.content import JSON_OBJECT, AnswerText, Unsupported, corrupted, json_pieces, word
 from benchgate.suite.simulator import SimSettings
 
@@ -86,8 +87,6 @@ def _part(part: object, image_tokens: int | None) -> str:
     raise Refused(400, "a message needs a content of text", "Bad Request", "body.messages")
 
 
-Endpoint = Literal["chat", "completions", "responses", "embeddings", "rerank"]
-
 _UNLIMITED_TOKENS = 64  # length of a chat answer nobody bounded
 _COMPLETION_TOKENS = 16  # default of the completions API
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -131,7 +130,7 @@ def most_tokens(settings: SimSettings) -> int:
 
 def thought_tokens(endpoint: Endpoint, key: int, settings: SimSettings) -> int | None:
     """Return the number of reasoning tokens before the answer; None when this model does not reason here."""
-    if settings.reasoning_tokens is None or endpoint == "completions":
+    if settings.reasoning_tokens is None or ENDPOINTS[endpoint].messages_key is None:
         return None
     low, high = settings.reasoning_tokens
     return low + (key >> 5) % (high - low + 1)
@@ -150,7 +149,9 @@ def answer_length(
         return (drawn, "stop") if limit is None or drawn < limit else (limit, "length")
     if limit is not None:
         return limit, "length"
-    return (_COMPLETION_TOKENS, "length") if endpoint == "completions" else (thought + _UNLIMITED_TOKENS, "stop")
+    if ENDPOINTS[endpoint].messages_key is None:
+        return _COMPLETION_TOKENS, "length"
+    return thought + _UNLIMITED_TOKENS, "stop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ class ResponseFormat:
 PLAIN = ResponseFormat()  # words
 
 
-def read_response_format(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat:
+def read_response_format(endpoint: Endpoint, data: Mapping[str, Any], key: int) -> ResponseFormat:
     """Return the requested format. Raises Refused for an unknown one."""
     tool = _tool(endpoint, data, key)
     if tool is not None:
@@ -194,10 +195,10 @@ def _format(form: object, param: str) -> ResponseFormat:
     raise Refused(400, f"{param} must have the type text, json_object or json_schema", "Bad Request", param)
 
 
-def _tool(endpoint: str, data: Mapping[str, Any], key: int) -> ResponseFormat | None:
+def _tool(endpoint: Endpoint, data: Mapping[str, Any], key: int) -> ResponseFormat | None:
     """Return the call of the named tool, or of any: this server uses a tool whenever it is given some."""
     tools, choice = data.get("tools"), data.get("tool_choice", "auto")
-    if not tools or choice == "none" or endpoint == "completions":
+    if not tools or choice == "none" or ENDPOINTS[endpoint].messages_key is None:
         return None
     functions = [_function(tool) for tool in tools] if isinstance(tools, list) else []
     named = _function(choice).get("name") if isinstance(choice, Mapping) else None
@@ -276,7 +277,9 @@ class ApiRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class RequestBody:
+    """A request's JSON object as vLLM's endpoints take it, and the adapter that it names."""
+
     endpoint: Endpoint
     data: dict[str, object]
     settings: SimSettings
@@ -288,16 +291,15 @@ class _Body:
         return crc32(prompt.text.encode("utf-8", "surrogatepass"), seed)
 
 
-def parse_request(endpoint: Endpoint, body: bytes, settings: SimSettings) -> ApiRequest:
-    """Parse a request. Raises Refused."""
-    data = read_object(body)
+def request_body(endpoint: Endpoint, data: dict[str, object], settings: SimSettings) -> RequestBody:
+    """Return the request with its adapter. Raises Refused for a model that is not served."""
     model, adapter = data.get("model"), None
     if model is not None and model != settings.model:
         if not isinstance(model, str) or model not in settings.adapters:
             names = ", ".join([settings.model, *settings.adapters])
             raise Refused(404, f"The model `{model}` does not exist. Valid aliases: {names}.", "NotFoundError", "model")
         adapter = model
-    return _READERS[endpoint](_Body(endpoint, data, settings, adapter))
+    return RequestBody(endpoint, data, settings, adapter)
 
 
 def read_object(body: bytes) -> dict[str, object]:
@@ -312,7 +314,8 @@ def read_object(body: bytes) -> dict[str, object]:
     return data
 
 
-def _generation(body: _Body) -> ApiRequest:
+def parse_generation(body: RequestBody) -> ApiRequest:
+    """Parse a request for generated text. Raises Refused."""
     endpoint, data, settings = body.endpoint, body.data, body.settings
     prompt, limit = _prompt(body), limit_of(data)
     key = body.key(prompt)
@@ -347,7 +350,8 @@ def _generation(body: _Body) -> ApiRequest:
     )
 
 
-def _embedding(body: _Body) -> ApiRequest:
+def parse_embedding(body: RequestBody) -> ApiRequest:
+    """Parse a request for embeddings. Raises Refused."""
     given = body.data.get("input")
     if isinstance(given, str) or _is_ids(given):
         prompts = [completion_prompt(given)]
@@ -360,7 +364,8 @@ def _embedding(body: _Body) -> ApiRequest:
     return replace(request, width=width, base64=body.data.get("encoding_format") == "base64")
 
 
-def _ranking(body: _Body) -> ApiRequest:
+def parse_ranking(body: RequestBody) -> ApiRequest:
+    """Parse a request to rank documents. Raises Refused."""
     documents, query = body.data.get("documents"), body.data.get("query")
     given: list[object] = documents if isinstance(documents, list) else []
     found = [one.get("text") if isinstance(one, dict) else one for one in given]
@@ -373,7 +378,7 @@ def _ranking(body: _Body) -> ApiRequest:
     return replace(request, width=count_of(body.data, "top_n") or len(texts))
 
 
-def _pooled(body: _Body, prompts: Sequence[Prompt], texts: Sequence[str]) -> ApiRequest:
+def _pooled(body: RequestBody, prompts: Sequence[Prompt], texts: Sequence[str]) -> ApiRequest:
     """Return a request without generated tokens: its answer is numbers."""
     for prompt in prompts:
         check_context(len(prompt), None, body.settings)
@@ -397,18 +402,7 @@ def _pooled(body: _Body, prompts: Sequence[Prompt], texts: Sequence[str]) -> Api
     )
 
 
-_READERS: Mapping[Endpoint, Callable[[_Body], ApiRequest]] = {
-    "chat": _generation,
-    "completions": _generation,
-    "responses": _generation,
-    "embeddings": _embedding,
-    "rerank": _ranking,
-}
-
-
-def _prompt(body: _Body) -> Prompt:
-    if body.endpoint == "chat":
-        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
+def _prompt(body: RequestBody) -> Prompt:
     if body.endpoint == "responses":
         given, instructions = body.data.get("input"), body.data.get("instructions")
         texts = [instructions] if isinstance(instructions, str) else []
@@ -417,10 +411,14 @@ def _prompt(body: _Body) -> Prompt:
         if not isinstance(given, list) or not given:
             raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
         return _worded("\n".join([*texts, *(_content(item, body.settings.image_tokens) for item in given)]))
+    if ENDPOINTS[body.endpoint].messages_key is not None:
+        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
     return completion_prompt(body.data.get("prompt"))
 
 
-def _answer_text(body: _Body, prompt: Prompt, thought: int, length: int, reason: str) -> tuple[AnswerText, int, str]:
+def _answer_text(
+    body: RequestBody, prompt: Prompt, thought: int, length: int, reason: str
+) -> tuple[AnswerText, int, str]:
     """Return the text of the answer, its length and its finish reason; a free text has the drawn length."""
     key, limit = body.key(prompt), limit_of(body.data)
     form = read_response_format(body.endpoint, body.data, key)

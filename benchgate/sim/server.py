@@ -13,14 +13,15 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 from time import monotonic_ns
 from typing import Any
 
 from benchgate import __version__
-from benchgate.sim.encoders import DONE, ChoiceScript, ResponseScript, Script, VectorScript, error_event
+from benchgate.sim.encoders import DONE, error_event
+from benchgate.sim.endpoints import ServedEndpoint, served_at
 from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
 from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
 from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, metric_page
@@ -40,11 +41,9 @@ from benchgate.sim.http_server import (
 from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, Stream
 from benchgate.sim.requests import (
     ApiRequest,
-    Endpoint,
     Refused,
     chat_prompt,
     completion_prompt,
-    parse_request,
     read_object,
 )
 from benchgate.sim.router import Router
@@ -57,21 +56,6 @@ _TICK_NS = 500_000  # the timer expires no more often: under load one expiry the
 _BUSY = "The engine is currently busy and cannot accept new requests. Please try again later."
 _SHED = "Too many requests wait already. Please try again later."
 _RETRY_LATER = "retry-after: 1"
-_ENDPOINTS: Mapping[str, Endpoint] = {
-    "/v1/chat/completions": "chat",
-    "/v1/completions": "completions",
-    "/v1/responses": "responses",
-    "/v1/embeddings": "embeddings",
-    "/v1/rerank": "rerank",
-    "/rerank": "rerank",
-}
-_SCRIPTS: Mapping[Endpoint, Callable[[ApiRequest, int, int], Script]] = {
-    "chat": ChoiceScript,
-    "completions": ChoiceScript,
-    "responses": ResponseScript,
-    "embeddings": VectorScript,
-    "rerank": VectorScript,
-}
 
 
 class SimServer:
@@ -112,14 +96,14 @@ class SimServer:
 
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request."""
-        endpoint = _ENDPOINTS.get(request.path)
+        served = served_at(request.path)
         expected, route = self._routes.get(request.path, ("POST", None))
-        if endpoint is None and route is None:
+        if served is None and route is None:
             line.write(json_response(404, {"detail": "Not Found"}))
         elif request.method != expected:
             line.write(json_response(405, {"detail": "Method Not Allowed"}, f"allow: {expected}"))
-        elif endpoint is not None:
-            self._generate(endpoint, request, line)
+        elif served is not None:
+            self._generate(served, request, line)
             return
         elif route is not None:
             try:
@@ -128,16 +112,16 @@ class SimServer:
                 line.write(json_response(refused.status, refused.document))
         line.done(keep=request.keeps_alive)
 
-    def _generate(self, endpoint: Endpoint, request: Request, line: Connection) -> None:
+    def _generate(self, served: ServedEndpoint, request: Request, line: Connection) -> None:
         try:
             fault = self._choose_fault(request.headers.get(FAULT_HEADER))
-            parsed = parse_request(endpoint, request.body, self._settings)
+            parsed = served.request(request.path, request.body, self._settings)
         except Refused as refused:
             self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
             line.done(keep=request.keeps_alive)
             return
-        reply = self._reply(parsed, fault, request, line)
+        reply = self._reply(served, parsed, fault, request, line)
         instead = refusal(fault)
         if instead is None and self._state.model.sheds(reply.job):
             self._state.truth.shed += 1
@@ -167,7 +151,9 @@ class SimServer:
         spared = replace(fault, text=None, repeated="", above=0, name="")
         return NO_FAULT if spared == NO_FAULT else replace(spared, name=fault.name)
 
-    def _reply(self, parsed: ApiRequest, fault: FaultSpec, request: Request, line: Connection) -> Reply:
+    def _reply(
+        self, served: ServedEndpoint, parsed: ApiRequest, fault: FaultSpec, request: Request, line: Connection
+    ) -> Reply:
         self._order += 1
         answered = falsify(parsed, fault)
         named = answered if fault.model is None else replace(answered, model=fault.model)
@@ -181,7 +167,7 @@ class SimServer:
             self._loaded_ns = line.received_ns + round(self._settings.load_time_s * NS)
         context = ReplyContext(
             request=answered,
-            script=_SCRIPTS[parsed.endpoint](named, self._first_id + self._order, self._created),
+            script=served.script(named, self._first_id + self._order, self._created),
             fault=fault,
             order=self._order,
             received_ns=line.received_ns,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
 
-from benchgate.model.request import Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.suite.types import (
     MAPPING,
     WHOLE,
@@ -275,8 +275,8 @@ class Prefix(Section):
 class Session(Section):
     """Conversations: each turn repeats the earlier ones, the model's own answers included.
 
-    For the endpoints `chat` and `responses`. A stage sends exactly its `requests`, all turns together. A `rate` starts
-    conversations; `concurrency` is how many are open, including those that pause.
+    For the endpoints `chat`, `messages` and `responses`. A stage sends exactly its `requests`, all turns together. A
+    `rate` starts conversations; `concurrency` is how many are open, including those that pause.
     """
 
     turns: Turns = key("Requests of a conversation. `input` and `output` hold for each turn")
@@ -317,7 +317,13 @@ class Images(Section):
 class Workload(Section):
     """Requests of a stage or a class: synthetic texts of given lengths, or recorded ones."""
 
-    endpoint: Endpoint = key("API endpoint: `/v1/chat/completions` and so on", default="chat")
+    endpoint: Endpoint = key(
+        "API endpoint: `/v1/chat/completions` and so on. `messages` is Anthropic's, `generate` TGI's, "
+        "`triton-generate` Triton's, `predictions` TorchServe's and `infer` that of KServe's version 2. The last three "
+        "state no usage and no end: chunks count as tokens, a stream that the server cuts in good order is not found, "
+        "and `infer` has the latency of whole answers only",
+        default="chat",
+    )
     input_tokens: Length | None = key(
         "Length of each prompt; all prompts differ. Default: required without `prompts`", default=None, alias="input"
     )
@@ -346,9 +352,10 @@ class Workload(Section):
         ge=1,
         le=1000,
     )
-    images: Images | None = optional("Images beside the text, as content parts; endpoint `chat`")
+    images: Images | None = optional("Images beside the text, as content parts; endpoints `chat` and `messages`")
     tools: Tools | None = optional(
-        "Tools that the model may call, in OpenAI's format; endpoint `chat`. `validity` is the share of right calls"
+        "Tools that the model may call, in OpenAI's format; endpoints `chat` and `messages`. "
+        "`validity` is the share of right calls"
     )
     answer_schema: JsonSchema | None = optional(
         "JSON schema of the answers; the share that satisfies it is the metric `validity`", alias="schema"
@@ -361,18 +368,21 @@ class Workload(Section):
         "Sent as `priority` to vLLM (lower is earlier) and SGLang (as it was started)", ge=-1000, le=1000
     )
     body: BodyFields = optional(
-        "Further fields of every request body; they override what benchgate sends itself", default={}
+        "Further fields of every request body; they override what benchgate sends itself. `parameters` of `generate` "
+        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`), and "
+        "into the field that is null (`predictions`)",
+        default={},
     )
 
     @property
     def generates(self) -> bool:
         """True if answers are text, and so have a length."""
-        return self.endpoint not in ("embeddings", "rerank")
+        return ENDPOINTS[self.endpoint].generates
 
     @property
     def streams(self) -> bool:
         """True if answers are streamed."""
-        return self.stream and self.generates
+        return self.stream and ENDPOINTS[self.endpoint].streams
 
     @property
     def files(self) -> tuple[str, ...]:

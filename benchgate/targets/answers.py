@@ -16,7 +16,7 @@ from benchgate.targets.error_messages import RequestError, Secret, error_text, r
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # a longer body is not an answer; clients stop reading there
 _SHORTEST_SECRET = 8  # characters; a shorter one ("EMPTY", "eu") is a word that answers use
-_EMPTY = "an empty answer"
+EMPTY_ANSWER = "an empty answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def read_answer(
     secret: Secret = None,
     accepted: frozenset[str] = ACCEPTED_FINISH,
 ) -> Answer:
-    """Read a chat or completions answer. Raises RequestError with the server's message, less the secret.
+    """Read an answer of chat, completions or Messages. Raises RequestError with the server's message, less the secret.
 
     A response with status 200 that holds an `error`, no choices or a finish reason that is not `accepted` is no answer
     either. Answers are stored, shown and sent to judges, so secrets of 8 characters and more are redacted in them too:
@@ -70,13 +70,12 @@ def read_answer(
 
 
 def _answer_in(endpoint: Endpoint, document: dict[str, object], body: bytes, accepted: frozenset[str]) -> Answer:
+    if endpoint == "messages":
+        return _message_in(document, body, accepted)
     choice = first_object(document.get("choices"))
     if choice is None:
         raise RequestError("HTTP 200 without choices", error_text(body))
-    given = choice.get("finish_reason")
-    reason = finish_reason(given)
-    if reason is None or reason not in accepted:
-        raise RequestError("the answer ended with finish reason", f"{given!r}, none of {', '.join(sorted(accepted))}")
+    reason = _accepted_reason(choice.get("finish_reason"), accepted)
     message = choice.get("message")
     holder, key = (message, "content") if endpoint == "chat" else (choice, "text")
     if not isinstance(holder, dict):
@@ -96,6 +95,30 @@ def _answer_in(endpoint: Endpoint, document: dict[str, object], body: bytes, acc
         _storable(refusal) if isinstance(refusal, str) and refusal else None,
         input_count(usage),
     )
+
+
+def _message_in(document: dict[str, object], body: bytes, accepted: frozenset[str]) -> Answer:
+    """Read an answer of Anthropic's Messages: texts and calls stand as blocks in one list."""
+    blocks = document.get("content")
+    if not isinstance(blocks, list):
+        raise RequestError("HTTP 200 without content", error_text(body))
+    reason = _accepted_reason(document.get("stop_reason"), accepted)
+    text, usage = text_in(blocks), document.get("usage")
+    calls = [{"function": {**part, "arguments": part.get("input")}} for part in _parts(blocks) if "input" in part]
+    return Answer(
+        None if text is None else _storable(text),
+        reason,
+        output_count(usage),
+        _tool_calls(calls),
+        input_tokens=input_count(usage),
+    )
+
+
+def _accepted_reason(given: object, accepted: frozenset[str]) -> str:
+    reason = finish_reason(given)
+    if reason is None or reason not in accepted:
+        raise RequestError("the answer ended with finish reason", f"{given!r}, none of {', '.join(sorted(accepted))}")
+    return reason
 
 
 def _storable(text: str) -> str:
@@ -121,49 +144,44 @@ def _tool_calls(found: object) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def answer_document(endpoint: Endpoint, status: int, body: bytes) -> dict[str, object]:
-    """Return the document of an answer with output (a bare list as `results`). Raises RequestError, unredacted."""
-    if endpoint == "rerank" and status == 200 and body.lstrip().startswith(b"["):
-        body = b'{"results": %b}' % body
-    document = success_document(status, body)
-    missing = missing_output(endpoint, document)
-    if missing is not None:
-        raise RequestError(missing)
-    return document
+def missing_choice(document: Mapping[str, object]) -> str | None:
+    """Return the part that a chat or completions answer lacks. None if it holds output."""
+    choice = first_object(document.get("choices"))
+    if choice is None:
+        return "HTTP 200 without a choice in it"
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return None if text_in(choice.get("text")) else EMPTY_ANSWER
+    reasoned = is_hidden_reasoning(choice.get("finish_reason"), document.get("usage"))
+    return None if reasoned or holds_output(message) else EMPTY_ANSWER
 
 
-def missing_output(endpoint: Endpoint, document: Mapping[str, object]) -> str | None:
-    """Return the part that an answer of status 200 lacks. None if it holds what the endpoint is for."""
-    usage = document.get("usage")
-    match endpoint:
-        case "chat" | "completions":
-            choice = first_object(document.get("choices"))
-            if choice is None:
-                return "HTTP 200 without a choice in it"
-            message = choice.get("message")
-            if not isinstance(message, dict):
-                return None if text_in(choice.get("text")) else _EMPTY
-            reasoned = is_hidden_reasoning(choice.get("finish_reason"), usage)
-            return None if reasoned or holds_output(message) else _EMPTY
-        case "responses":
-            output = document.get("output")
-            if not isinstance(output, list):
-                return "HTTP 200 without an output in it"
-            held = [item.get(key) for item in output if isinstance(item, dict) for key in ("content", "summary")]
-            parts = [part for found in held if isinstance(found, list) for part in found]
-            texts = [part.get("text") for part in parts if isinstance(part, dict)]
-            details = document.get("incomplete_details")
-            reason = details.get("reason") if isinstance(details, dict) else None
-            has_text = any(isinstance(text, str) and text for text in texts)
-            return None if has_text or is_hidden_reasoning(reason, usage) else _EMPTY
-        case "embeddings":
-            first = first_object(document.get("data"))
-            return None if first is not None and first.get("embedding") else "HTTP 200 without an embedding in it"
-        case "rerank":
-            first = first_object(document.get("results")) or {}
-            scores = (first.get("relevance_score"), first.get("score"))
-            has_score = any(isinstance(score, int | float) and not isinstance(score, bool) for score in scores)
-            return None if has_score else "HTTP 200 without ranks in it"
+def missing_response(document: Mapping[str, object]) -> str | None:
+    """Return the part that an answer of the responses API lacks. None if it holds output."""
+    output = document.get("output")
+    if not isinstance(output, list):
+        return "HTTP 200 without an output in it"
+    held = [item.get(key) for item in output if isinstance(item, dict) for key in ("content", "summary")]
+    parts = [part for found in held if isinstance(found, list) for part in found]
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    details = document.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    has_text = any(isinstance(text, str) and text for text in texts)
+    return None if has_text or is_hidden_reasoning(reason, document.get("usage")) else EMPTY_ANSWER
+
+
+def missing_embedding(document: Mapping[str, object]) -> str | None:
+    """Return the part that an answer of embeddings lacks. None if it holds one."""
+    first = first_object(document.get("data"))
+    return None if first is not None and first.get("embedding") else "HTTP 200 without an embedding in it"
+
+
+def missing_rank(document: Mapping[str, object]) -> str | None:
+    """Return the part that a ranking lacks. None if it holds a score."""
+    first = first_object(document.get("results")) or {}
+    scores = (first.get("relevance_score"), first.get("score"))
+    has_score = any(isinstance(score, int | float) and not isinstance(score, bool) for score in scores)
+    return None if has_score else "HTTP 200 without ranks in it"
 
 
 def is_hidden_reasoning(reason: object, usage: object) -> bool:
@@ -298,8 +316,10 @@ _SYNONYMS: Mapping[str, str] = MappingProxyType(
         "max_tokens": "length",  # Anthropic, Gemini
         "max_output_tokens": "length",  # responses
         "model_length": "length",  # Mistral
+        "model_context_window_exceeded": "length",  # Anthropic
         "tool_use": "tool_calls",  # Anthropic
         "function_call": "tool_calls",  # OpenAI, before there were tools
+        "refusal": "content_filter",  # Anthropic
     }
 )
 _NO_REASON = frozenset({"", "null"})  # TGI's completions, LocalAI, KoboldCpp, before the end

@@ -5,8 +5,8 @@ environment. Time and size of a response are limited as a whole. A request witho
 RequestError, whose message holds neither a credential nor the path of the address.
 
     async with AsyncJsonClient(target, connect_s=10, total_s=600, connections=16, retry=RETRY) as client:
-        document = await client.post(PATHS["completions"], body)  # a JSON object of status 200 without an error in it
-        response = await client.send("POST", PATHS["chat"], body)  # any status, as `read_answer` takes it
+        document = await client.post(path, body)  # a JSON object of status 200 without an error in it
+        response = await client.send("POST", path, body)  # any status, as `read_answer` takes it
 
 - Many items over the same connections, each counting its own retries: `client.with_own_retry_count()` for each item,
   then `.retries`, also after a failure.

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.request import GENERATING_ENDPOINTS, Endpoint, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest
 from benchgate.suite.deployment import (
     OFF,
     DeploymentSpec,
@@ -23,16 +23,6 @@ from benchgate.suite.deployment import (
 )
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.error_messages import one_line
-
-PATHS: Mapping[Endpoint, str] = MappingProxyType(
-    {
-        "chat": "/v1/chat/completions",
-        "completions": "/v1/completions",
-        "responses": "/v1/responses",
-        "embeddings": "/v1/embeddings",
-        "rerank": "/v1/rerank",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +45,8 @@ class Dialect:
     version_at: tuple[str, str] | None = None  # path and key of a JSON document with the engine's version
     about_at: tuple[str, ...] = ()  # paths of documents about itself; the first that exists is read
     flags_page: str | None = None  # a page of metrics with a sample whose labels are flags
+    key_header: str | None = None  # header of the API key; None for `authorization: Bearer KEY`
+    headers: Mapping[str, str] = field(default_factory=dict)  # of every request
     owners: tuple[str, ...] = ()  # `owned_by` of its models; detection by other pages is in `engine_detection`
     api_below: str | None = None  # pattern of the path beneath which it serves the API, and nothing else
 
@@ -92,7 +84,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             Dialect("ollama", health_path=None, version_at=("/api/version", "version"), owners=("library",)),
             # mlx_lm.server ignores unknown fields. An adapter is the path in `adapters`, for `extra`.
             Dialect("mlx"),
-            # Heeded under `mlc_llm serve --enable-debug`, else dropped without a word: the records show the length.
+            # Honoured under `mlc_llm serve --enable-debug`, else ignored: the records show the length.
             Dialect("mlc", ignore_eos={"debug_config": {"ignore_eos": True}}, health_path=None, owners=("MLC-LLM",)),
             # `model` is the adapter: `adapter_id` of its own /generate. It has no list of models.
             Dialect(
@@ -124,6 +116,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
             Dialect(
                 "torchserve", ignore_eos=_IGNORE_EOS, health_path="/ping", api_below="/predictions/[^/]+(?:/[^/]+)?"
             ),
+            Dialect("anthropic", health_path=None, key_header="x-api-key", headers={"anthropic-version": "2023-06-01"}),
         )
     }
 )
@@ -161,6 +154,7 @@ class Target:
     def headers(self) -> dict[str, str]:
         """Return the headers of every request."""
         return {
+            **self.dialect.headers,
             **self.open_headers,
             "content-type": "application/json",
             "accept-encoding": "identity",
@@ -169,7 +163,10 @@ class Target:
 
     def credentials(self) -> dict[str, str]:
         """Return the headers that nobody may see."""
-        key = {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
+        key = {}
+        if self.api_key is not None:
+            name = self.dialect.key_header
+            key = {"authorization": f"Bearer {self.api_key}"} if name is None else {name: self.api_key}
         return {**key, **self.secret_headers}
 
     def page(self, path: str) -> str:
@@ -192,16 +189,16 @@ class Target:
         return one_line(text.replace(prefix, "[path]") if prefix else text, secret=self.secrets)
 
 
-def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
-    """Return the JSON body of a request in the target's dialect. Text is generated greedily.
+def openai_body(target: Target, ask: ModelRequest, seed: int | None) -> dict[str, object]:
+    """Return the JSON body of a request to one of OpenAI's endpoints in the target's dialect, to be answered greedily.
 
     `stream_options` goes only with `stream` (vLLM answers 400 to it otherwise), and the responses endpoint, which
     always reports its usage, knows neither it nor a seed. `ignore_eos` is not sent to an engine without it: the records
-    show how long the answers were. The suite's `extra` for this one server overrides everything else.
+    show how long the answers were.
     """
     dialect = target.dialect
     body: dict[str, object] = {"model": ask.model or target.model}
-    if ask.endpoint in GENERATING_ENDPOINTS:
+    if ENDPOINTS[ask.endpoint].generates:
         limit_field = "max_output_tokens" if ask.endpoint == "responses" else dialect.max_tokens_field
         body[limit_field] = ask.output_tokens
         body["temperature"] = 0
@@ -218,23 +215,7 @@ def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> d
     if ask.ignore_eos and dialect.ignore_eos is not None and accepts_ignore_eos:
         body.update(dialect.ignore_eos)
     body.update(_fields_of_engine(dialect.engine, ask.endpoint, ask.fields))
-    body.update(dialect.extra)
-    return {name: value for name, value in body.items() if name not in dialect.leave_out}
-
-
-def request_body(
-    target: Target,
-    endpoint: Endpoint,
-    prompt: str,
-    max_tokens: int,
-    *,
-    stream: bool,
-    seed: int | None = None,
-    ignore_eos: bool = False,
-) -> dict[str, object]:
-    """Return the `ask_body` of one text."""
-    ask = text_request(endpoint, prompt, max_tokens, ignore_eos=ignore_eos)
-    return ask_body(target, replace(ask, stream=stream and ask.stream), seed=seed)
+    return body
 
 
 def _fields_of_engine(engine: str, endpoint: Endpoint, fields: Mapping[str, object]) -> dict[str, object]:

@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
@@ -18,17 +18,18 @@ import httpx2
 
 from benchgate.errors import UsageError
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.model.request import Endpoint
+from benchgate.model.request import Endpoint, text_request
 from benchgate.targets.answers import (
-    answer_document,
     finish_reason,
     first_object,
     holds_output,
     is_hidden_reasoning,
     output_count,
+    token_count,
 )
 from benchgate.targets.client import AsyncJsonClient, Response, TlsError
-from benchgate.targets.dialect import PATHS, Target, ask_body, request_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import answer_document, ask_body, request_path
 from benchgate.targets.engine_detection import detect_engine, model_entries
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
 from benchgate.targets.probe import probe_request
@@ -144,14 +145,14 @@ def try_completion(target: Target, endpoint: Endpoint, *, stream: bool, within_s
 
 
 async def _try_completion(target: Target, endpoint: Endpoint, stream: bool, within_s: float) -> Trial:
+    ask = probe_request(endpoint)
     if endpoint in STREAMED:
-        body = request_body(target, endpoint, _PROMPT, _TOKENS, stream=stream, seed=0, ignore_eos=True)
-    else:
-        body = ask_body(target, probe_request(endpoint), seed=0)
+        ask = replace(text_request(endpoint, _PROMPT, _TOKENS), stream=stream)
+    body = ask_body(target, ask, seed=0)
     async with _client(target, within_s) as client:
         began_s = time.monotonic()
         try:
-            async with client.stream("POST", PATHS[endpoint], body) as response:
+            async with client.stream("POST", request_path(target, ask), body) as response:
                 if stream and response.status_code == 200:
                     return await _streamed(response, began_s, began_s + _STREAM_SHARE * within_s, target)
                 content = await client.read_body(response)
@@ -218,7 +219,9 @@ async def _events(response: httpx2.Response, until_s: float) -> AsyncIterator[di
 
 
 def _tokens(document: dict[str, object]) -> int | None:
-    return output_count(document.get("usage"))
+    details = document.get("details")  # of TGI
+    generated = token_count(details.get("generated_tokens")) if isinstance(details, dict) else None
+    return output_count(document.get("usage")) or generated
 
 
 def _model(document: dict[str, object], target: Target) -> str | None:

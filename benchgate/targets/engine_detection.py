@@ -41,7 +41,7 @@ async def detect_engine(client: AsyncJsonClient, target: Target, models: Respons
     """Return the engine behind a response to the request for its models, "openai" where nothing names one."""
     entries = model_entries(json_object(models.body) or {}) if models.status == 200 else []
     prefix, below = ServerAddress.of(target.url).prefix, DIALECTS["torchserve"].api_below
-    if below is not None and re.search(f"{below}$", prefix):
+    if below is not None and re.search(f"{below}(?:/v1)?$", prefix):
         return "torchserve"  # its handler passes on vLLM's own list
     engine = engine_of_models(entries)
     if engine is not None:
@@ -50,6 +50,8 @@ async def detect_engine(client: AsyncJsonClient, target: Target, models: Respons
     is_plain = models.headers.get("server", "").startswith("BaseHTTP/")
     if is_plain and entries and all({"id", "object", "created"} == entry.keys() for entry in entries):
         return "mlx"
+    if entries and all({"type", "display_name", "created_at"} <= entry.keys() for entry in entries):
+        return "anthropic"
     pages: dict[str, dict[str, object]] = {}
     for sign in _SIGNS:
         if sign.path not in pages:

@@ -57,7 +57,7 @@ def stated_status(status: int, body: bytes) -> int:
 
 def error_text(body: bytes) -> str:
     """Return the message of an error body, uncut: `one_line` must redact before it cuts. Empty if it has none."""
-    document = json_object(body)
+    document = json_object(body.strip().removeprefix(b"data:"))  # Triton sends an event with a status of 400
     return (document and error_message(document)) or body.decode("utf-8", "replace")
 
 

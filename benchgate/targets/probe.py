@@ -24,9 +24,9 @@ from benchgate.model.request import Endpoint, ModelRequest, text_request
 from benchgate.model.run import NO_LLM_SERVER, REFUSES_REQUESTS
 from benchgate.targets import engine_detection
 from benchgate.targets.address import show_address
-from benchgate.targets.answers import answer_document
 from benchgate.targets.client import AsyncJsonClient, JsonClient, NoConnectionError, NotHttpError, Response, TlsError
-from benchgate.targets.dialect import PATHS, Target, ask_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import answer_document, ask_body, request_path
 from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import (
     RequestError,
@@ -229,11 +229,14 @@ async def _detect_engine(target: Target, within_s: float) -> str:
 
 
 def probe_request(endpoint: Endpoint) -> ModelRequest:
-    """Return the shortest request that shows that a server serves an endpoint."""
+    """Return the shortest request that shows that a server serves an endpoint.
+
+    Triton answers a model that sends several responses only with a stream.
+    """
     if endpoint == "rerank":
         return ModelRequest("rerank", {"query": _PROMPT, "documents": ["Hello.", "Goodbye."]}, None, stream=False)
     ask = text_request(endpoint, _PROMPT, _TOKENS)
-    return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=False)
+    return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=endpoint == "triton-generate")
 
 
 class _Attempt(NamedTuple):
@@ -255,9 +258,10 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
-    path = PATHS[endpoint]
+    ask = probe_request(endpoint)
+    path = request_path(target, ask)
     try:
-        response = client.send("POST", path, ask_body(target, probe_request(endpoint), seed=0))
+        response = client.send("POST", path, ask_body(target, ask, seed=0))
     except NotHttpError as error:
         return _Attempt(str(error), is_foreign=True)
     except RequestError as error:

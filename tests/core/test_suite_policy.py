@@ -123,7 +123,7 @@ def test_what_a_policy_cannot_mean_is_refused_with_its_place(check: str, says: s
 
 def test_an_endpoint_without_tokens_has_no_length_of_answers() -> None:
     text = SUITE.replace("{input: 64 tokens, output: 32 tokens}", "{input: 64 tokens, endpoint: embeddings}")
-    with pytest.raises(SuiteError, match="output_length is undefined for embeddings, which make no text"):
+    with pytest.raises(SuiteError, match="output_length is undefined for embeddings, which count no tokens"):
         parse_suite(text.replace("CHECK", "{metric: output_length, margin: 5%}"), "s.yaml")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from tests.e2e.command import benchgate, here
@@ -37,3 +39,37 @@ def test_a_url_is_enough_and_two_saved_loads_are_compared(tmp_path: Path) -> Non
     )
     assert tpot["change_lower_ratio"] > 0.5
     assert "fast" in here(tmp_path, "trend", "tpot_s", "--suite", "load").stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "dialect", "counted"),
+    [
+        ("v1/messages", "vllm", True),
+        ("generate_stream", "tgi", True),
+        ("v2/models/sim/generate_stream", "triton", False),
+        ("predictions/sim", "vllm", False),
+        ("v2/models/sim/infer", "vllm", True),
+    ],
+)
+def test_address_of_an_endpoint_is_loaded_as_that_endpoint(
+    tmp_path: Path, path: str, dialect: str, counted: bool
+) -> None:
+    with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002)) as sim:
+        found = here(tmp_path, "load", f"{sim.url}/{path}", *LEVEL, "--warmup", "0")
+        served = sim.truth()["by_endpoint"]
+    assert len(served) == 1
+    assert found.stdout.startswith(f"{sim.url}/{path}\nmodel       sim ({dialect} dialect)\n"), found.stderr
+    assert "40 of 40 succeeded" in found.stdout
+    assert ("40 answers came without token counts" in found.stdout) == (not counted)
+    assert ("output tokens/s" in found.stdout) == (not path.endswith("infer"))
+
+
+def test_address_that_contradicts_the_options_is_an_error(tmp_path: Path) -> None:
+    address = "http://127.0.0.1:1/v2/models/a/generate_stream"
+    for more, words in (
+        (("--model", "b"), "the address names the model a, and --model is b"),
+        (("--endpoint", "chat"), "the address ends in /v2/models/a/generate_stream, and --endpoint is chat"),
+        (("--endpoint", "mesages"), "did you mean 'messages'?"),
+    ):
+        refused = here(tmp_path, "load", address, *LEVEL, *more)
+        assert words in refused.stderr

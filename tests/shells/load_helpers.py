@@ -6,8 +6,8 @@ from typing import Any
 
 from benchgate.load.decode.answer import AnswerContent
 from benchgate.load.decode.body import Read
+from benchgate.load.decode.endpoints import read_body
 from benchgate.load.decode.record import decode as decode_with_id
-from benchgate.load.decode.record import read_body
 from benchgate.load.http.exchange import Response
 from benchgate.load.results import StageResult
 from benchgate.load.shards import stage_shard

@@ -10,9 +10,10 @@ from benchgate.errors import TargetError, UsageError
 from benchgate.load.material import calibrate, server_vocabulary
 from benchgate.load.requests import prepare_requests, request_wire
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Endpoint, ModelRequest, text_request
+from benchgate.model.request import Endpoint, ModelRequest, endpoint_at, text_request
 from benchgate.plan.model import PlannedRequest, Turn
-from benchgate.targets.dialect import DIALECTS, Target, ask_body
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import ask_body, request_path
 from benchgate.targets.probe import wait_ready
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
@@ -54,6 +55,149 @@ def test_plain_chat_is_asked_as_it_always_was() -> None:
 )
 def test_body_has_what_its_endpoint_knows(ask: ModelRequest, body: dict[str, object]) -> None:
     assert ask_body(target(), ask, seed=3) == body
+
+
+def test_chat_becomes_messages_with_blocks_tools_and_instructions_beside_them() -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    chat = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "look"}, image]},
+        {"role": "assistant", "content": "well", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        {"role": "user", "content": "so?"},
+    ]
+    fields = {"tools": [tool], "tool_choice": "required", "response_format": FORMAT, "top_k": 3}
+    ask = ModelRequest("messages", {"messages": chat}, 8, fields=fields)
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    assert ask_body(target(), ask, seed=3) == {
+        "model": "m",
+        "max_tokens": 8,
+        "temperature": 0,
+        "stream": True,
+        "system": "be brief",
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "look"}, picture]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "text", "text": "well"},
+                    {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "42"}]},
+            {"role": "user", "content": "so?"},
+        ],
+        "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}],
+        "tool_choice": {"type": "any"},
+        "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+        "top_k": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "stream", "fields", "path", "body"),
+    [
+        (
+            "generate",
+            True,
+            {"parameters": {"stop": ["x"]}, "response_format": FORMAT},
+            "/generate_stream",
+            {
+                "inputs": "hi",
+                "parameters": {
+                    "max_new_tokens": 8, "do_sample": False, "details": True, "seed": 3, "ignore_eos": True,
+                    "grammar": {"type": "json", "value": SCHEMA}, "stop": ["x"],
+                },
+            },
+        ),
+        (
+            "triton-generate",
+            True,
+            {"parameters": {"top_k": 1}, "id": "r"},
+            "/v2/models/m/generate_stream",
+            {
+                "text_input": "hi",
+                "id": "r",
+                "parameters": {"max_tokens": 8, "temperature": 0, "stream": True, "ignore_eos": True, "top_k": 1},
+            },
+        ),
+        (
+            "triton-generate",
+            False,
+            {},
+            "/v2/models/m/generate",
+            {
+                "text_input": "hi",
+                "parameters": {
+                    "max_tokens": 8, "temperature": 0, "stream": False, "exclude_input_in_output": True,
+                    "ignore_eos": True,
+                },
+            },
+        ),
+        (
+            "predictions",
+            True,
+            {"top_k": 1},
+            "/predictions/m",
+            {"max_new_tokens": 8, "stream": True, "top_k": 1, "prompt": "hi"},
+        ),
+        (
+            "predictions",
+            True,
+            {"data": None, "stream": False},
+            "/predictions/m",
+            {"max_new_tokens": 8, "stream": False, "data": "hi"},
+        ),
+        (
+            "infer",
+            False,
+            {},
+            "/v2/models/m/infer",
+            {"inputs": [{"name": "text_input", "shape": [1], "datatype": "BYTES", "data": ["hi"]}]},
+        ),
+        (
+            "infer",
+            False,
+            {
+                "inputs": [
+                    {"name": "args", "shape": [1], "datatype": "BYTES"},
+                    {"name": "n", "shape": [1], "datatype": "INT32", "data": [8]},
+                ]
+            },
+            "/v2/models/m/infer",
+            {
+                "inputs": [
+                    {"name": "args", "shape": [1], "datatype": "BYTES", "data": ["hi"]},
+                    {"name": "n", "shape": [1], "datatype": "INT32", "data": [8]},
+                ]
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_one_text_goes_where_its_api_takes_it(
+    endpoint: Endpoint, stream: bool, fields: dict[str, object], path: str, body: dict[str, object]
+) -> None:
+    ask = ModelRequest(endpoint, {"prompt": "hi"}, 8, stream=stream, fields=fields)
+    assert (request_path(target(), ask), ask_body(target(), ask, seed=3)) == (path, body)
+
+
+def test_model_in_a_path_is_quoted_and_an_adapter_takes_its_place() -> None:
+    ask = ModelRequest("infer", {"prompt": "hi"}, None, stream=False, model="a b/versions/2")
+    wire = request_wire(target(), PlannedRequest(0, None, ask, 0))
+    assert wire.startswith(b"POST /v2/models/a%20b/versions/2/infer HTTP/1.1\r\n")
+    assert endpoint_at("/v2/models/a%20b/versions/2/infer") == ("infer", "a b/versions/2")
+
+
+def test_key_goes_in_the_header_of_its_engine() -> None:
+    keys = {
+        engine: Target(Arm.BASELINE, "http://h", "m", DIALECTS[engine], "secret").headers()
+        for engine in ("vllm", "anthropic")
+    }
+    assert keys["vllm"]["authorization"] == "Bearer secret"
+    assert "authorization" not in keys["anthropic"]
+    assert (keys["anthropic"]["x-api-key"], keys["anthropic"]["anthropic-version"]) == ("secret", "2023-06-01")
 
 
 @pytest.mark.parametrize(

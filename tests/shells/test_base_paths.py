@@ -16,12 +16,13 @@ from benchgate.init.probe import EndpointOption, probe_endpoints
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import run_load_test
 from benchgate.model.deployment import Arm
+from benchgate.model.request import ENDPOINTS
 from benchgate.shadow.assessors import assessors_of
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.quality import Shadow
 from benchgate.targets.client import AsyncJsonClient
-from benchgate.targets.dialect import PATHS, Target, target_of
+from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.probe import liveness_problem
 from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, sources_of
@@ -85,8 +86,8 @@ def helpers(url: str) -> None:
         async with AsyncJsonClient(target, connect_s=5, total_s=5) as client:
             return await client.post(path, {"messages": []})
 
-    assert "data" in asyncio.run(post(assessors.similarity, PATHS["embeddings"]))
-    assert "choices" in asyncio.run(post(assessors.judge, PATHS["chat"]))
+    assert "data" in asyncio.run(post(assessors.similarity, ENDPOINTS["embeddings"].path))
+    assert "choices" in asyncio.run(post(assessors.judge, ENDPOINTS["chat"].path))
 
 
 def telemetry(url: str) -> None:

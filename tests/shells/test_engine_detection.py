@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.request import text_request
-from benchgate.targets.dialect import DIALECTS, Target, ask_body
+from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.discovery import list_models
+from benchgate.targets.endpoints import ask_body
 from benchgate.targets.probe import detect_engine, server_facts
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
 
@@ -25,6 +27,7 @@ def models(owner: str | None, **more: object) -> object:
 TGI_INFO = {"model_id": "m", "router": "text-generation-router", "version": "3.3.6", "sha": None, "docker_label": None}
 LORAX_INFO = {"model_id": "m", "model_dtype": "torch.float16", "eager_prefill": False, "version": "0.1.0",
               "docker_label": None}  # fmt: skip
+ANTHROPIC_MODEL = {"id": "m", "type": "model", "display_name": "M", "created_at": "2026-01-01T00:00:00Z"}
 DYNAMO_HEALTH = {"status": "healthy", "endpoints": [], "instances": []}
 
 # Engine: the path after the host, its pages, and the version that it reports.
@@ -44,6 +47,7 @@ SERVERS: dict[str, tuple[str, Pages, str | None]] = {
     "litellm": ("", {"/v1/models": models("openai"), "/health/readiness": {"litellm_version": "1.83"}}, "1.83"),
     "dynamo": ("", {"/v1/models": models("nvidia"), "/health": DYNAMO_HEALTH}, None),
     "torchserve": ("/predictions/llm/1.0/v1", {"/predictions/llm/1.0/v1/models": models("vllm")}, None),
+    "anthropic": ("", {"/v1/models": {"data": [ANTHROPIC_MODEL], "has_more": False}}, None),
     "openai": ("", {"/v1/models": models("openai"), "/health": {"status": "ok"}}, None),
 }
 
@@ -71,7 +75,7 @@ def test_every_dialect_is_recognised() -> None:
     assert SERVERS.keys() == DIALECTS.keys()
 
 
-def test_server_that_does_not_answer_is_not_asked_for_all_pages() -> None:
+def test_server_that_does_not_answer_gets_no_further_request() -> None:
     def respond(received: Received) -> Iterator[Step]:
         if received.path == "/v1/models":
             yield json_response(models("somebody"))
@@ -103,8 +107,7 @@ def test_body_has_the_engine_s_own_fields_and_no_others(engine: str, fields: dic
 
 def test_schema_for_mlc_is_a_text_of_json() -> None:
     schema = {"type": "object", "properties": {}}
-    asked = text_request("chat", "hello", 4)
     fields = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}}
-    body = ask_body(Target(Arm.CANDIDATE, "http://h", "m", DIALECTS["mlc"]), type(asked)(
-        asked.endpoint, asked.content, asked.output_tokens, fields=fields))  # fmt: skip
+    ask = replace(text_request("chat", "hello", 4), fields=fields)
+    body = ask_body(Target(Arm.CANDIDATE, "http://h", "m", DIALECTS["mlc"]), ask)
     assert body["response_format"] == {"type": "json_object", "schema": json.dumps(schema)}

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.load.decode.body import RawBody
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
@@ -204,6 +205,200 @@ def test_response_in_one_piece_is_read_item_by_item() -> None:
     assert (thinking.chunk_ns, thinking.first_answer_ns, thinking.error) == ((110,), None, None)
     empty = document(asked("responses"), {**whole, "output": []})
     assert empty.error is ErrorClass.EMPTY
+
+
+# Messages.
+
+
+def message(kind: str, **content: object) -> bytes:
+    return event({"type": kind, **content}, kind)
+
+
+def block(kind: str, **content: object) -> bytes:
+    return message("content_block_start", index=0, content_block={"type": kind, **content})
+
+
+def piece(kind: str, **content: object) -> bytes:
+    return message("content_block_delta", index=0, delta={"type": kind, **content})
+
+
+def stopped(reason: str | None, **usage: object) -> bytes:
+    return message("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage=usage)
+
+
+STARTED = message(
+    "message_start",
+    message={"id": "m1", "model": "m", "content": [], "usage": {"input_tokens": 4, "output_tokens": 1}},
+)
+TO_MESSAGES = asked("messages", stream=True)
+
+
+def test_stream_of_a_message_is_timed_by_its_deltas_and_counted_by_its_last_usage() -> None:
+    thought = [block("thinking", thinking=""), piece("thinking_delta", thinking="hm")]
+    text = [block("text", text=""), piece("text_delta", text=""), piece("text_delta", text="A")]
+    signed, ping = piece("signature_delta", signature="x"), message("ping")
+    details = {"thinking_tokens": 1}
+    last = stopped(
+        "end_turn", output_tokens=3, cache_read_input_tokens=2, input_tokens=4, output_tokens_details=details
+    )
+    record = read(TO_MESSAGES, STARTED, ping, *thought, signed, *text, last, message("message_stop"), b"data: x\n\n")
+    assert (record.chunk_ns, record.first_answer_ns, record.end_ns) == ((140, 180), 180, 190)
+    assert (record.input_tokens, record.cached_tokens, record.output_tokens) == (6, 2, 3)
+    assert record.reasoning_tokens == 1
+    short = read(TO_MESSAGES, STARTED, *text, stopped("end_turn", output_tokens=3, cache_read_input_tokens=2))
+    assert short.input_tokens == 4  # as `message_start` had it
+    assert (record.finish_reason, record.answer_model, record.error) == ("stop", "m", None)
+
+
+def test_call_in_a_message_is_output_with_its_name_and_its_arguments() -> None:
+    offer = replace(TO_MESSAGES, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
+    call = [block("tool_use", id="c", name="f", input={}), piece("input_json_delta", partial_json="{}")]
+    record = read(offer, STARTED, *call, stopped("tool_use", output_tokens=2), message("message_stop"))
+    assert (record.finish_reason, record.tool_calls, record.valid, record.error) == ("tool_calls", 1, True, None)
+    assert read(TO_MESSAGES, STARTED, *call, stopped("tool_use")).error is ErrorClass.PROTOCOL  # nobody offered it
+
+
+@pytest.mark.parametrize(
+    ("last", "error", "said"),
+    [
+        ([stopped("max_tokens")], None, ""),
+        ([stopped("refusal")], ErrorClass.STREAM_BROKEN, "'content_filter'"),
+        ([stopped(None), message("message_stop")], ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        ([message("message_stop")], ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        ([stopped("end_turn"), piece("text_delta", text="B")], ErrorClass.PROTOCOL, "output after"),
+        (
+            [message("error", error={"type": "overloaded_error", "message": "no room"})],
+            ErrorClass.STREAM_BROKEN,
+            "room",
+        ),
+        ([b"event: error\ndata: no room\n\n"], ErrorClass.STREAM_BROKEN, "no room"),
+        ([b'data: {"detail": "no room"}\n\n'], ErrorClass.STREAM_BROKEN, "no room"),
+        ([b"data: {\n\n"], ErrorClass.PROTOCOL, "not a JSON object"),
+    ],
+)
+def test_end_of_a_message_says_whether_it_is_whole(last: list[bytes], error: ErrorClass | None, said: str) -> None:
+    record = read(TO_MESSAGES, STARTED, block("text", text=""), piece("text_delta", text="A"), *last)
+    assert record.error is error
+    assert said in (record.error_detail or "")
+
+
+def test_message_in_one_piece_is_read_block_by_block() -> None:
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "A"}]
+    whole = {"id": "m1", "stop_reason": "end_turn", "usage": {"input_tokens": 5, "output_tokens": 3}}
+    record = document(asked("messages"), {**whole, "content": blocks})
+    assert (record.chunk_ns, record.first_answer_ns, record.output_tokens, record.error) == ((110,), 110, 3, None)
+    assert (record.answer_chars, record.reasoning_chars) == (1, 2)
+    assert document(asked("messages"), {**whole, "content": []}).error is ErrorClass.EMPTY
+
+
+# TGI.
+
+TO_TGI = asked("generate", {"prompt": "x"}, stream=True)
+
+
+def token_event(text: str, *, special: bool = False, **end: object) -> bytes:
+    token = {"id": 1, "text": text, "logprob": -0.1, "special": special}
+    return event({"index": 1, "token": token, "generated_text": None, "details": None, **end}).replace(b": ", b":", 1)
+
+
+def test_stream_of_tgi_is_timed_by_its_tokens_and_ended_by_its_details() -> None:
+    details = {"finish_reason": "eos_token", "generated_tokens": 3, "input_length": 5}
+    last = token_event("</s>", special=True, generated_text="AB", details=details)
+    record = read(TO_TGI, token_event("A"), b":\n\n", token_event("B"), last)
+    assert (record.chunk_ns, record.end_ns, record.answer_chars) == ((110, 130), 140, 2)
+    assert (record.input_tokens, record.output_tokens, record.finish_reason) == (5, 3, "stop")
+    assert record.error is None
+
+
+@pytest.mark.parametrize(
+    ("last", "error", "said"),
+    [
+        (b"", ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        (token_event("B", generated_text="AB"), ErrorClass.STREAM_BROKEN, "without a finish reason"),
+        (event({"error": "no room", "error_type": "overloaded"}), ErrorClass.STREAM_BROKEN, "no room"),
+        (event({"message": "no room"}), ErrorClass.STREAM_BROKEN, "no room"),
+    ],
+)
+def test_stream_of_tgi_without_its_details_is_a_failure(last: bytes, error: ErrorClass, said: str) -> None:
+    record = read(TO_TGI, token_event("A"), last)
+    assert record.error is error
+    assert said in (record.error_detail or "")
+
+
+# Triton, KServe and TorchServe: the end of the body is the end of the answer.
+
+TO_TRITON, TO_TORCHSERVE = asked("triton-generate", stream=True), asked("predictions", stream=True)
+CHUNKED = {"transfer-encoding": "chunked"}
+
+
+def text_output(text: object, **more: object) -> bytes:
+    return event({"model_name": "m", "model_version": "1", "text_output": text, **more})
+
+
+def framed(
+    ask: ModelRequest, *reads: bytes, head: Mapping[str, str] = CHUNKED, fault: Failure | None = None
+) -> RequestRecord:
+    """The answer in reads, each of them a chunk unless the head says otherwise."""
+    chunked = head is CHUNKED
+    pieces = [b"%x\r\n%b\r\n" % (len(data), data) for data in reads] + [b"0\r\n\r\n"] if chunked else reads
+    body = replace(RawBody.of([(EPOCH + 110 + 10 * at, data) for at, data in enumerate(pieces)]), chunked=chunked)
+    answer = replace(response([], fault=fault), head=Head("HTTP/1.1", 200, head), body=body)
+    return decode(7, 90, EPOCH, answer, ask=ask)
+
+
+def test_stream_of_triton_is_whole_when_its_body_is() -> None:
+    record = framed(TO_TRITON, text_output("A"), text_output(["B"]), text_output(""))
+    assert (record.chunk_ns, record.end_ns, record.finish_reason) == ((110, 120), 130, "stop")
+    assert (record.output_tokens, record.token_source, record.input_tokens) == (2, TokenSource.CHUNKS, None)
+    assert (record.answer_model, record.error) == ("m", None)
+
+
+def test_end_and_tokens_that_vllm_in_triton_states_are_its_own() -> None:
+    stated = [("A", "None", 1), ("BC", "length", 2)]
+    events = [text_output(text, finish_reason=reason, num_output_tokens=n) for text, reason, n in stated]
+    record = framed(TO_TRITON, *events)
+    assert (record.finish_reason, record.output_tokens, record.token_source) == ("length", 3, TokenSource.USAGE)
+    assert framed(TO_TRITON, text_output("A", finish_reason="abort")).error is ErrorClass.STREAM_BROKEN
+
+
+CUT = Failure(ErrorClass.STREAM_BROKEN, "the server closed the connection in the middle of the response")
+
+
+@pytest.mark.parametrize(
+    ("ask", "first", "broken"),
+    [
+        (TO_TRITON, text_output("A"), event({"error": "no room"})),
+        (TO_TORCHSERVE, b"A", b'{"code": 503, "type": "InternalServerException", "message": "no room"}'),
+    ],
+)
+def test_answer_without_a_stated_end_is_a_failure_when_its_body_is_not_whole(
+    ask: ModelRequest, first: bytes, broken: bytes
+) -> None:
+    assert framed(ask, first).error is None
+    assert framed(ask, first, fault=CUT).error_detail == CUT.detail
+    assert "no room" in (framed(ask, first, broken).error_detail or "")
+    unframed = framed(ask, first, head={})  # ends with the connection, wherever that was cut
+    assert unframed.error is ErrorClass.STREAM_BROKEN
+    assert framed(ask).error is ErrorClass.EMPTY
+
+
+def test_chunks_of_torchserve_are_output_and_may_cut_a_character() -> None:
+    raw = "größe".encode()
+    record = framed(TO_TORCHSERVE, raw[:3], raw[3:], b" b")
+    assert (record.chunk_ns, record.answer_chars, record.output_tokens) == ((110, 120, 130), 6, 3)
+
+
+def test_tensors_of_text_are_the_answer_of_kserve() -> None:
+    def infer(*outputs: object) -> RequestRecord:
+        raw = json.dumps({"model_name": "m", "outputs": outputs}).encode()
+        return framed(asked("infer"), raw, head={"content-length": str(len(raw))})
+
+    record = infer({"name": "o", "datatype": "BYTES", "shape": [1, 2], "data": [["A", "B"]]})
+    assert (record.chunk_ns, record.answer_chars, record.tokenless, record.output_tokens) == ((110,), 2, True, 0)
+    assert record.error is None
+    assert infer({"name": "o", "datatype": "FP32", "data": [1.0]}).error is ErrorClass.PROTOCOL
+    assert infer({"name": "o", "datatype": "BYTES", "data": [""]}).error is ErrorClass.EMPTY
+    assert document(asked("infer"), {"error": "no room"}).error is ErrorClass.STREAM_BROKEN
 
 
 # Numbers.

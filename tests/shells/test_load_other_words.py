@@ -14,7 +14,7 @@ from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestRecord
 from benchgate.model.request import ModelRequest
-from benchgate.targets.answers import ToolCall, finish_reason, missing_output, read_answer
+from benchgate.targets.answers import ToolCall, finish_reason, missing_choice, read_answer
 from tests.shells.load_helpers import content_of, decode
 from tests.shells.test_load_validity import is_valid
 
@@ -181,7 +181,7 @@ def test_reason_of_a_response_that_is_no_text_is_one_that_nobody_knows(reason: o
 )
 def test_call_that_says_nothing_is_no_output(nothing: dict[str, object]) -> None:
     assert read(delta(**nothing), stop(), DONE).error is ErrorClass.EMPTY
-    assert missing_output("chat", {"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
+    assert missing_choice({"choices": [{"message": nothing, "finish_reason": "stop"}]}) == "an empty answer"
 
 
 @pytest.mark.parametrize("mark", [b"data: [DONE] \n\n", b"data:[DONE]\n\n", b"data: [DONE]\t\n\n"])

@@ -13,7 +13,8 @@ from benchgate.load.requests import prepare_requests
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, text_request
 from benchgate.plan.model import PlannedRequest
-from benchgate.targets.dialect import DIALECTS, Target, ask_body
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import ask_body
 
 TEXTS = st.text() | st.sampled_from(["", '"', "\\", "%(text)b", "naïve 漢字", "\ud800", "a\udfff\n"])
 

@@ -64,6 +64,7 @@ LOAD: dict[str, Any] = {
     ],
     "reasoning_ratio": 0.0,
     "window_s": 60.12,
+    "tokens_from": {"usage": 234},
     "throughput": {"output_tokens_per_s": 1021.4, "requests_per_s": 7.81},
     "slo": {"ttft_s": 0.5, "tpot_s": 0.08, "e2e_s": None},
     "goodput_ratio": 0.975,

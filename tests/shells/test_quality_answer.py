@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
-from benchgate.targets.answers import Answer, read_answer
+from benchgate.targets.answers import Answer, ToolCall, read_answer
 
 
 def chat(content: object = "hi", finish: object = "stop", **rest: object) -> dict[str, Any]:
@@ -82,3 +82,18 @@ def test_a_key_that_stands_in_an_answer_is_blotted_out_of_all_of_it_and_a_short_
     assert answer.text == "EMPTY, or [redacted]"
     assert key not in repr(answer)
     assert answer.calls[0].arguments == '{"auth": "[redacted]"}'
+
+
+def test_answer_of_messages_has_its_texts_and_its_calls() -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "hm"},
+        {"type": "text", "text": "A"},
+        {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}},
+    ]
+    whole = {"content": blocks, "stop_reason": "tool_use", "usage": {"input_tokens": 4, "output_tokens": 3}}
+    answer = read_answer("messages", 200, json.dumps(whole).encode())
+    assert answer == Answer("A", "tool_calls", 3, (ToolCall("f", '{"a": 1}'),), input_tokens=4)
+    with pytest.raises(TargetError, match="refusal"):
+        read_answer("messages", 200, json.dumps({**whole, "stop_reason": "refusal"}).encode())
+    with pytest.raises(TargetError, match="without content"):
+        read_answer("messages", 200, b'{"choices": []}')

@@ -4,6 +4,7 @@ import hashlib
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,8 @@ from benchgate.model.records import ShadowItem
 from benchgate.model.run import ShadowObservation
 from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import sim_settings
 from benchgate.suite.quality import Shadow
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import DIALECTS, Target
@@ -69,6 +72,20 @@ def closed_port() -> str:
 def only(observation: ShadowObservation) -> ShadowItem:
     [item] = observation.items
     return item
+
+
+def test_messages_of_servers_with_equal_answers_agree_and_of_others_do_not() -> None:
+    prompts = tuple(replace(prompt, endpoint="messages", fields={"stop": "END"}) for prompt in PROMPTS)
+    settings = Shadow(prompts="unused")
+    shown = {}
+    for name, seed in (("same", 1), ("other", 2)):
+        with serve_sim(sim_settings(seed=1)) as ours, serve_sim(sim_settings(seed=seed)) as theirs:
+            baseline = replace(target(Arm.BASELINE, ours.url), model="sim")
+            candidate = replace(target(Arm.CANDIDATE, theirs.url), model="sim")
+            [shown[name]] = mirror(baseline, candidate, prompts, settings, Limits())
+            assert set(theirs.truth()["by_endpoint"]) == {"messages"}
+    assert all(item.error is None and item.primary == item.candidate for item in shown["same"].items)
+    assert not any(item.primary == item.candidate for item in shown["other"].items)
 
 
 def test_identical_servers_agree_on_every_prompt() -> None:

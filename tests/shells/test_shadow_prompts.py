@@ -74,7 +74,7 @@ def test_rows_may_say_what_else_is_sent_and_where(tmp_path: Path) -> None:
             {"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "secret"}]},
             "end with an answer",
         ),
-        ({"prompt": "x", "endpoint": "secret"}, "`endpoint` is neither chat nor completions"),
+        ({"prompt": "x", "endpoint": "secret"}, "`endpoint` is none of chat, completions and messages"),
         (
             {"messages": [{"role": "user", "content": "x"}], "endpoint": "completions"},
             "`messages` belongs to the endpoint",

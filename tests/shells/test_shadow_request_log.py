@@ -4,11 +4,16 @@ import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchgate.errors import UsageError
+from benchgate.model.deployment import Arm
+from benchgate.shadow.prompts import load_prompts
 from benchgate.shadow.request_log import LoggedRequest, LogSummary, read_logs
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import ask_body
 
 USER = {"role": "user", "content": "Hi"}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -51,6 +56,51 @@ def test_requests_are_read_as_openai_and_its_loggers_spell_them(
 ) -> None:
     (asked,), _ = read(write(tmp_path / "log.jsonl", [row]))
     assert (asked.endpoint, asked.label, asked.text) == (endpoint, label, said)
+
+
+def test_request_to_anthropics_messages_is_spelled_as_chat_and_sent_as_it_was(tmp_path: Path) -> None:
+    schema = {"type": "object"}
+    body: dict[str, Any] = {
+        "model": "m",
+        "max_tokens": 8,
+        "system": "Be brief.",
+        "stop_sequences": ["END"],
+        "tools": [{"name": "f", "description": "d", "input_schema": schema}],
+        "tool_choice": {"type": "any"},
+        "messages": [
+            {"role": "user", "content": "Hi"},
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "x"},
+                    {"type": "text", "text": "So"},
+                    {"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "c1", "content": "42"},
+                    {"type": "text", "text": "and?"},
+                ],
+            },
+        ],
+    }
+    (asked, again), _ = read(write(tmp_path / "log.jsonl", [{"url": "/v1/messages", "body": body}, body]))
+    assert asked == again  # with and without a route
+    assert (asked.endpoint, asked.label) == ("messages", "messages")
+    roles = [message["role"] for message in asked.messages]
+    assert roles == ["system", "user", "assistant", "tool", "user"]
+    (prompt,) = load_prompts(write(tmp_path / "prompts.jsonl", [asked.row("messages")]))
+    target = Target(Arm.BASELINE, "http://h", "m", DIALECTS["anthropic"])
+    sent = ask_body(target, prompt.ask(8))
+    thought = body["messages"][1]["content"].pop(0)
+    assert thought["type"] == "thinking"
+    result, text = body["messages"][2]["content"]
+    body["messages"][2:] = [
+        {"role": "user", "content": [result]}, {"role": "user", "content": [text]},
+    ]  # fmt: skip
+    assert sent == {**body, "temperature": 0}
 
 
 def test_a_recorded_answer_is_taken_off_and_what_is_not_asked_is_left_away(tmp_path: Path) -> None:

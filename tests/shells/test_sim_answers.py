@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchgate.model.request import Endpoint
 from benchgate.sim.content import Unsupported, json_pieces
 from benchgate.sim.encoders import ChoiceScript, ResponseScript, Script, Usage
+from benchgate.sim.endpoints import SERVED
 from benchgate.sim.http_server import Request
-from benchgate.sim.requests import ApiRequest, Endpoint, Refused, parse_request
+from benchgate.sim.requests import ApiRequest, Refused
 from benchgate.sim.router import affinity_of, preferred
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import SimSettings
@@ -53,7 +55,7 @@ def check_person(text: str) -> None:
 
 
 def asked(body: dict[str, Any], endpoint: Endpoint = "chat", served: SimSettings = PLAIN) -> ApiRequest:
-    return parse_request(endpoint, json.dumps(body).encode(), served)
+    return SERVED[endpoint].request("", json.dumps(body).encode(), served)
 
 
 def message(ask: ApiRequest) -> dict[str, Any]:

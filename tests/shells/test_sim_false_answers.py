@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from benchgate.errors import UsageError
+from benchgate.model.request import Endpoint
 from benchgate.sim.encoders import ChoiceScript
+from benchgate.sim.endpoints import SERVED
 from benchgate.sim.fault_injection import falsify
 from benchgate.sim.process import Sim, serve_sim
-from benchgate.sim.requests import Endpoint, parse_request
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import parse_fault
 from tests.shells.sim_client import PATIENCE_S, asking, read_all, request_bytes, talk
@@ -90,7 +91,7 @@ def test_offered_tool_is_called_as_ever_whatever_text_was_to_be_false(sim: Sim) 
 )
 def test_fault_that_has_no_meaning_for_an_endpoint_changes_nothing(endpoint: Endpoint, fault: str) -> None:
     body = {"input": "x", "prompt": "x"}
-    ask = parse_request(endpoint, json.dumps(body).encode(), sim_settings())
+    ask = SERVED[endpoint].request("", json.dumps(body).encode(), sim_settings())
     assert falsify(ask, parse_fault(fault).spec) is ask
 
 
@@ -112,7 +113,7 @@ def test_connection_goes_on_after_a_false_answer(sim: Sim) -> None:
 
 
 def test_long_answer_does_not_repeat_itself_and_its_events_say_what_its_text_says() -> None:
-    ask = parse_request("chat", json.dumps(asking(1500)).encode(), sim_settings())
+    ask = SERVED["chat"].request("", json.dumps(asking(1500)).encode(), sim_settings())
     words = ask.answer.text(0, 1500).split()
     runs = [tuple(words[at : at + 6]) for at in range(len(words) - 5)]
     assert len(set(runs)) > 0.95 * len(runs)

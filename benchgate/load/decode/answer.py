@@ -175,6 +175,7 @@ class ParsedAnswer:
     finish_at: int | None = None  # how many chunks with output there were when the finish reason had come
     reasoned: int = 0  # how many chunks with output came with a finish reason
     done_ns: int | None = None  # of `[DONE]`
+    unstated_end_ns: int | None = None  # of the last event, where the end of the body alone is the end of the answer
     input_tokens: int | None = None
     usage_tokens: int | None = None
     error: str | None = None  # what the server called an error

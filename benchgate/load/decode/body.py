@@ -126,6 +126,16 @@ class Reads(Iterator[Read]):
         left = self._raw[self._at :]
         return left == b"0\r\n\r\n" if self._chunked else not left
 
+    @property
+    def read_ns(self) -> int:
+        """Return the instant of the read that brought the last byte so far."""
+        return self._marks[2 * self._mark]
+
+    @property
+    def between_chunks(self) -> bool:
+        """Return True if the last read ended a chunk, or if the body has none or is broken."""
+        return self._between or self._others is not None or not self._chunked
+
     def skip_run(self, template: Template) -> Run:
         """Skip the chunks that match the template byte for byte: as reading event after event does, at less cost."""
         if not self._between:

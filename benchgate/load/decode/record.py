@@ -12,15 +12,14 @@ from typing import NamedTuple
 
 from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read
-from benchgate.load.decode.chat import read_document, read_stream
-from benchgate.load.decode.embeddings import read_embeddings, read_ranking
-from benchgate.load.decode.responses import read_responses_document, read_responses_stream
+from benchgate.load.decode.endpoints import DECODERS, read_body
 from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
-from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest
+from benchgate.model.request import ENDPOINTS, ModelRequest
 from benchgate.model.request_metrics import MIN_VISIBLE_CHARACTERS, redundancy_percent, visible_characters
-from benchgate.targets.dialect import Target, ask_body
+from benchgate.targets.dialect import Target
+from benchgate.targets.endpoints import ask_body
 from benchgate.targets.error_messages import Secret, error_text, event_error, json_object, one_line
 from benchgate.targets.validity import form_of_request
 
@@ -99,11 +98,11 @@ def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
         return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was requested")
     if not ask.stream:
         return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
-    document = json_object(body)
-    if document is not None and ("choices" in document or "output" in document):
+    whole = DECODERS[ask.endpoint].document([(0, body)])
+    if whole.events and whole.malformed is None:
         return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was requested")
     unended = json_object(body.strip().removeprefix(b"data:"))  # LitServe ends its error events without a blank line
-    if document is None and unended is not None and (error := event_error(unended)) is not None:
+    if json_object(body) is None and unended is not None and (error := event_error(unended)) is not None:
         return Failure(ErrorClass.STREAM_BROKEN, f"error inside the stream: {error}")
     return Failure(ErrorClass.PROTOCOL, f"HTTP 200 without a single event: {error_text(body)}")
 
@@ -147,13 +146,15 @@ def decode(
     fault = classify_failure(response, stream, ask, target)
     tokens: int | None = None
     source = None
-    if stream.tokenless:
+    generates = ENDPOINTS[ask.endpoint].generates
+    if not generates:
         tokens = 0
     elif stream.usage_tokens is not None:
         tokens, source = stream.usage_tokens, TokenSource.USAGE
     elif stream.chunk_ns:  # an estimate
         tokens, source = len(stream.chunk_ns), TokenSource.CHUNKS
-    content = _content_of(stream) if _is_read(response) and ask.endpoint in GENERATING_ENDPOINTS else _NO_CONTENT
+    says = generates or stream.words.texts
+    content = _content_of(stream) if _is_read(response) and says else _NO_CONTENT
     form, words = form_of_request(ask), AnswerContent() if fault else stream.words
     record = RequestRecord(
         index=index,
@@ -175,7 +176,7 @@ def decode(
         cached_tokens=stream.cached_tokens,
         valid=None if form is None or leaves else form.is_met(words.text, words.called),
         left=leaves,
-        tokenless=ask.endpoint not in GENERATING_ENDPOINTS,
+        tokenless=not generates,
         answer_chars=content.answer_chars,
         reasoning_chars=content.reasoning_chars,
         redundancy_percent=content.redundancy_percent,
@@ -226,32 +227,21 @@ def _is_read(response: Response) -> bool:
 
 
 def _read(response: Response, ask: ModelRequest, secret: Secret) -> ParsedAnswer:
-    return read_body(response.body, ask, secret) if _is_read(response) else ParsedAnswer()
-
-
-def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
-    """Decode a body by the endpoint of its request."""
-    if ask.endpoint == "embeddings":
-        return read_embeddings(body, ask, secret=secret)
-    if ask.endpoint == "rerank":
-        return read_ranking(body, ask, secret=secret)
-    if ask.endpoint == "responses":
-        read = read_responses_stream if ask.stream else read_responses_document
-    else:
-        read = read_stream if ask.stream else read_document
-    return read(body, secret=secret)
+    if not _is_read(response):
+        return ParsedAnswer()
+    stream = read_body(response.body, ask, secret)
+    head = response.head
+    framed = head is not None and (head.chunked or head.content_length is not None)  # else any cut looks like an end
+    if framed and response.whole and stream.finish_reason is None and stream.unstated_end_ns is not None:
+        stream.take_finish(stream.unstated_end_ns, "stop")
+    return stream
 
 
 def progress_of(body: Iterable[Read], ask: ModelRequest = _CHAT) -> Progress:
     """Return how far a streamed body has come."""
-    stream = read_streamed(body, ask)
+    stream = read_body(body, ask)
     finished = stream.finish_ns is not None and not stream.reasons_throughout
     return Progress(stream.chunk_ns[-1] if stream.chunk_ns else None, finished)
-
-
-def read_streamed(body: Iterable[Read], ask: ModelRequest) -> ParsedAnswer:
-    """Decode a streamed body, as far as it has come."""
-    return (read_responses_stream if ask.endpoint == "responses" else read_stream)(body)
 
 
 def _since(epoch_ns: int, at_ns: int | None) -> int | None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from benchgate.load.decode.answer import AnswerContent, ParsedAnswer, is_text, place_of
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import whole_document
-from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent
+from benchgate.load.decode.events import read_events
 from benchgate.targets.answers import text_in
-from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
+from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message
 
 # The events that end a response, and the status that each stands for where none is stated.
 _LAST = {
@@ -26,26 +26,11 @@ _LAST = {
 
 _ITEMS = ("response.output_item.added", "response.output_item.done")
 _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})
-_MOST_EVENTS = 1_000_000
 
 
 def read_responses_stream(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
     """Read a body as the events of a response. What follows the last one is ignored."""
-    stream, parser = ParsedAnswer(secret=secret), EventParser()
-    for at_ns, data in body:
-        try:
-            events = parser.feed(at_ns, data)
-        except OverlongEvent as exc:
-            stream.malformed = stream.malformed or str(exc)
-            break
-        if parser.blocks > _MOST_EVENTS:
-            stream.malformed = stream.malformed or f"more than {_MOST_EVENTS} events"
-            break
-        for event in events:
-            _take_event(stream, at_ns, event.data, event.name)
-            if stream.is_over:
-                return stream
-    return stream
+    return read_events(body, _take_event, secret=secret)
 
 
 def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnswer:
@@ -67,29 +52,8 @@ def read_responses_document(body: Iterable[Read], *, secret: Secret = None) -> P
     return stream
 
 
-def _take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str) -> None:
-    if name != "error" and not text.strip():  # a heartbeat
-        return
-    stream.events += 1
-    if text.strip() == "[DONE]" or stream.events > _MOST_EVENTS:
-        if stream.events > _MOST_EVENTS:
-            stream.malformed = stream.malformed or f"more than {_MOST_EVENTS} events"
-        stream.done_ns, stream.is_over = at_ns, True
-        return
-    data = json_object(text)
-    if data is None and name in HEARTBEATS:
-        return
-    if data is None:
-        shown = redact(text, stream.secret)[:120]
-        stream.malformed = stream.malformed or f"an event that is not a JSON object: {shown!r}"
-        return
-    stated = data.get("type")
-    kind = stated if isinstance(stated, str) else name
-    if "error" in (kind, name) or data.get("error") or data.get("errors"):
-        stream.error = stream.error or error_message(data) or WORDLESS_ERROR
-    elif not kind.startswith("response.") and (error := event_error(data)) is not None:
-        stream.error = stream.error or error
-    elif kind.endswith(".delta") and is_text(data.get("delta")):
+def _take_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, object]) -> bool:
+    if kind.endswith(".delta") and is_text(data.get("delta")):
         stream.take_chunk(at_ns, answers=_take_delta(stream.words, kind, data))
     elif kind in _ITEMS:
         item = data.get("item")
@@ -101,6 +65,7 @@ def _take_event(stream: ParsedAnswer, at_ns: int, text: str, name: str) -> None:
         stream.is_over = True
     elif isinstance(response := data.get("response"), dict):
         stream.take_id(response)
+    return kind.startswith("response.")
 
 
 def _take_response(stream: ParsedAnswer, at_ns: int, response: dict[str, object], otherwise: str | None = None) -> None:

@@ -28,13 +28,14 @@ from benchgate.model.arrivals import (
     replayed_offsets_ns,
 )
 from benchgate.model.client import ClientProfile
-from benchgate.model.request import Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint, endpoint_at
 from benchgate.model.request_metrics import Slo
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.deployment import (
     check_proxy,
+    is_versioned,
     nearest_address,
     read_header,
     reference_name,
@@ -43,7 +44,7 @@ from benchgate.suite.deployment import (
 )
 from benchgate.suite.load import parse_warmup
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
-from benchgate.targets.dialect import DIALECTS, PATHS
+from benchgate.targets.dialect import DIALECTS
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -165,14 +166,14 @@ def read_prompts(path: str, endpoint: Endpoint) -> PromptFile:
 
     rows = load_prompts_file(Path(path), conversing=False)
     unfit = [row.line for row in rows if len(row.messages) != 1 or row.fields]
-    if unfit and endpoint not in ("chat", "responses"):
+    if unfit and ENDPOINTS[endpoint].messages_key is None:
         raise ValueError(f"{path}:{unfit[0]} is a conversation, and {endpoint} take one text; use the endpoint chat")
     return PromptFile(path, rows)
 
 
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_ONE_TEXT = tuple(name for name in PATHS if name != "rerank")  # which has several documents
+_ONE_TEXT = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +238,9 @@ class LoadOptions:
     @property
     def request_url(self) -> str:
         """The address that requests are sent to."""
-        server = ServerAddress.of(self.url)
-        path = server.path(PATHS[self.endpoint])
-        return server.page(PATHS[self.endpoint]) if server.socket is None else f"unix:{server.socket}:{path}"
+        server, spec = ServerAddress.of(self.url), ENDPOINTS[self.endpoint]
+        path = spec.path_for(self.model, stream=spec.streams)
+        return server.page(path) if server.socket is None else f"unix:{server.socket}:{server.path(path)}"
 
     @property
     def stage(self) -> str:
@@ -345,7 +346,10 @@ class LoadOptions:
                 raise UsageError(f'--workers: {workers!r} is not a number of processes; write "auto" or "2"')
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
-        base, server, chosen = _read_address(url, endpoint)
+        base, server, chosen, named = _read_address(url, endpoint)
+        if named is not None and model not in (None, named):
+            raise UsageError(f"the address names the model {named}, and --model is {model}; leave one of them out")
+        model = model or named
         if audit and (refusal := audit_refusal(server)) is not None:
             raise UsageError(f"--audit: {refusal}")
         options = cls(
@@ -381,8 +385,11 @@ class LoadOptions:
         return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
 
 
-def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint]:
-    """Return the base address of a server as text and parsed, and the endpoint: the one named, else by the path."""
+def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint, str | None]:
+    """Return a server's base address as text and parsed, the endpoint (the one named, else by the path), and the model.
+
+    The model is None unless the path names it.
+    """
     if (near := nearest_address(url)) is not None:
         raise UsageError(f'"{url}" is not the address of a server; write it like "{near}"')
     base, path = split_address(url)
@@ -390,15 +397,19 @@ def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, E
         server = ServerAddress.of(base)
     except TargetError as exc:
         raise UsageError(str(exc)) from exc
-    by_path = next((name for name in _ONE_TEXT if server.path(PATHS[name]) == server.prefix + path), None)
-    if path not in ("", "/v1") and by_path is None:
+    found = endpoint_at(path) or (endpoint_at(f"/v1{path}") if is_versioned(server.prefix) else None)
+    by_path, model = found or (None, None)
+    if by_path == "predictions" and endpoint not in (None, by_path):  # beneath it TorchServe serves OpenAI's API
+        base, path, by_path, model = f"{base}{path}", "", None, None
+        server = ServerAddress.of(base)
+    if path not in ("", "/v1") and by_path not in _ONE_TEXT:
         raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
     if endpoint is None:
-        return base, server, by_path or "chat"
+        return base, server, by_path or "chat", model
     named = cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT))
     if by_path not in (None, named):
         raise UsageError(f"the address ends in {path}, and --endpoint is {named}; leave one of them out")
-    return base, server, named
+    return base, server, named, model
 
 
 def _exactly_one(given: Mapping[str, object], example: str) -> None:

@@ -33,7 +33,7 @@ from benchgate.model.arrivals import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, FloatArray, IntArray, RequestColumns
-from benchgate.model.request import GENERATING_ENDPOINTS, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
@@ -239,7 +239,7 @@ def describe(
         "down_after_s": result.down_after_s,
         "throughput": {
             "output_tokens_per_s": request_metrics.output_tokens_per_s(columns, result.window_s)
-            if options.endpoint in GENERATING_ENDPOINTS
+            if ENDPOINTS[options.endpoint].generates
             else None,
             "requests_per_s": request_metrics.requests_per_s(columns, result.window_s),
         },
@@ -359,7 +359,7 @@ def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, .
 
 def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
     """Return the reason why the server's token counts cannot be trusted. Rows of a trace have lengths of their own."""
-    if options.endpoint not in GENERATING_ENDPOINTS:
+    if not ENDPOINTS[options.endpoint].generates:
         return None
     return miscounted(columns, options.output_tokens if options.replay is None and options.prompts is None else None)
 
@@ -444,14 +444,19 @@ def with_model(options: LoadOptions) -> LoadOptions:
     return replace(options, model=only_model(target, listing.models, where, remedy))
 
 
+_ENGINES: Mapping[Endpoint, str] = {"generate": "tgi", "triton-generate": "triton"}  # whose own endpoints these are
+
+
 def target_of(options: LoadOptions) -> tuple[Target, str]:
     """Return the server and the name of its engine, which is detected where the options leave it open."""
     if options.engine != "auto":
         return _target(options, options.engine), options.engine
-    from benchgate.targets.probe import detect_engine  # imports an HTTP client
-
     target = _target(options, "openai")
-    engine = detect_engine(target)
+    engine = _ENGINES.get(options.endpoint)
+    if engine is None:
+        from benchgate.targets.probe import detect_engine  # imports an HTTP client
+
+        engine = detect_engine(target)
     return replace(target, dialect=DIALECTS[engine]), engine
 
 

@@ -130,7 +130,7 @@ def metric_is_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
 def _undefined(metric: str, workload: Workload) -> str | None:
     """Return the property of a workload that leaves it without this metric; None if it has it."""
     if not workload.generates and (metric in _OF_TOKENS or METRICS[metric].streamed):
-        return f"{workload.endpoint}, which make no text"
+        return f"{workload.endpoint}, which count no tokens"
     if not workload.streams and METRICS[metric].streamed:
         return "answers that come whole (`stream: false`)"
     most = workload.most_output_tokens

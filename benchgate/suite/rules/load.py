@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from benchgate.errors import Problem
+from benchgate.model.request import ENDPOINTS
 from benchgate.suite.checks import Check
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
@@ -78,15 +79,15 @@ def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     if workload.generates and workload.output_tokens is None:
         yield "output", _MISSING_LENGTH
     if not workload.generates and workload.output_tokens is not None:
-        yield "output", f"means nothing for {workload.endpoint}, which generate no text; remove it"
+        yield "output", f"means nothing for {workload.endpoint}, which count no tokens; remove it"
     if workload.prompts is not None:
         for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
             if value is not None:
                 yield key, "means nothing beside `prompts`, whose texts are as long as they are; remove it"
         if workload.tokenizer is not None:
             yield "tokenizer", "means nothing beside `prompts`, whose texts are given; remove it"
-        if workload.endpoint == "rerank":
-            yield "prompts", "recorded rerank requests are not read; remove it and say `input`"
+        if not ENDPOINTS[workload.endpoint].takes_text:
+            yield "prompts", f"recorded {workload.endpoint} requests are not read; remove it and say `input`"
     shared, longest = workload.shared_tokens, workload.most_input_tokens
     if shared is not None and longest is not None and shared >= longest:
         yield "prefix.tokens", f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
@@ -97,17 +98,18 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
     """Refuse keys that the endpoint of a workload ignores."""
     endpoint, session, schema = workload.endpoint, workload.session, workload.answer_schema
     written = workload.model_fields_set
-    for key in ("images", "tools"):
-        if getattr(workload, key) is not None and endpoint != "chat":
+    spec = ENDPOINTS[endpoint]
+    for key, is_known in (("images", spec.reads_images), ("tools", spec.calls_tools)):
+        if getattr(workload, key) is not None and not is_known:
             yield key, f"belongs to the endpoint chat, not {endpoint}; remove one of them"
-    if session is not None and endpoint not in ("chat", "responses"):
+    if session is not None and spec.messages_key is None:
         yield "session", f"is a conversation, and {endpoint} holds none; use the endpoint chat"
     if session is not None and isinstance(session.turns, Lengths) and session.turns.most_tokens is None:
         yield "session.turns", "numbers of turns are not read from a file; write {uniform: [2, 6]}"
     of_text = {"leave": workload.leave is not None, "schema": schema is not None, "stream": "stream" in written}
     for key, found in of_text.items():
         if found and not workload.generates:
-            yield key, f"means nothing for {endpoint}, which generate no text; remove it"
+            yield key, f"means nothing for {endpoint}, which count no tokens; remove it"
     if endpoint != "rerank" and "documents" in written:
         yield "documents", "belongs to the endpoint rerank; remove it"
     if schema is None and "constrained" in written:
@@ -163,7 +165,7 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
             if value is not None and workload.prompts is not None:
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")
         if stage.output_tokens is not None and not workload.generates:
-            yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which generate no text; remove it")
+            yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which count no tokens; remove it")
         longest = workload.most_input_tokens
         shared = workload.shared_tokens if stage.prefix or stage.input_tokens else None
         if shared is not None and longest is not None and shared >= longest:

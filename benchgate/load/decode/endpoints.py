@@ -1,0 +1,60 @@
+"""The decoders of each endpoint. One row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from benchgate.load.decode.answer import ParsedAnswer
+from benchgate.load.decode.body import Read
+from benchgate.load.decode.chat import read_document, read_stream
+from benchgate.load.decode.embeddings import read_embeddings, read_ranking
+from benchgate.load.decode.messages import read_messages_document, read_messages_stream
+from benchgate.load.decode.responses import read_responses_document, read_responses_stream
+from benchgate.load.decode.text_apis import (
+    read_inference,
+    read_predictions_document,
+    read_predictions_stream,
+    read_tgi_document,
+    read_tgi_stream,
+    read_triton_document,
+    read_triton_stream,
+)
+from benchgate.model.request import Endpoint, ModelRequest
+from benchgate.targets.error_messages import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """The readers of whole and of streamed answers. Numbers come whole, and are checked against their request."""
+
+    document: Callable[..., ParsedAnswer]
+    stream: Callable[..., ParsedAnswer] | None = None
+
+    def read(self, body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
+        """Decode the answer to a request."""
+        if self.stream is None:
+            return self.document(body, ask, secret=secret)
+        return (self.stream if ask.stream else self.document)(body, secret=secret)
+
+
+DECODERS: Mapping[Endpoint, Decoder] = MappingProxyType(
+    {
+        "chat": Decoder(read_document, read_stream),
+        "completions": Decoder(read_document, read_stream),
+        "responses": Decoder(read_responses_document, read_responses_stream),
+        "messages": Decoder(read_messages_document, read_messages_stream),
+        "generate": Decoder(read_tgi_document, read_tgi_stream),
+        "triton-generate": Decoder(read_triton_document, read_triton_stream),
+        "predictions": Decoder(read_predictions_document, read_predictions_stream),
+        "infer": Decoder(lambda body, ask=None, *, secret=None: read_inference(body, secret=secret)),
+        "embeddings": Decoder(read_embeddings),
+        "rerank": Decoder(read_ranking),
+    }
+)
+
+
+def read_body(body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
+    """Decode a body by the endpoint of its request."""
+    return DECODERS[ask.endpoint].read(body, ask, secret)

@@ -1,0 +1,84 @@
+"""Endpoints as clients call them: request bodies, and what a whole answer must hold. One row for each.
+
+The path of an endpoint, its input and its output stand in `model.request.ENDPOINTS`, its decoders in
+`load.decode.endpoints`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest
+from benchgate.targets import messages, text_apis
+from benchgate.targets.answers import missing_choice, missing_embedding, missing_rank, missing_response
+from benchgate.targets.dialect import Target, openai_body
+from benchgate.targets.error_messages import RequestError, json_object, success_document
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointApi:
+    """An endpoint's bodies. `missing_output` names the part that an answer of status 200 lacks, if any."""
+
+    missing_output: Callable[[Mapping[str, object]], str | None]
+    body: Callable[[Target, ModelRequest, int | None], dict[str, object]] = openai_body
+    as_object: Callable[[bytes], bytes] = bytes  # makes a JSON object of a body that is none
+
+
+def _ranked(body: bytes) -> bytes:
+    return b'{"results": %b}' % body if body.lstrip().startswith(b"[") else body
+
+
+def _joined(body: bytes) -> bytes:
+    """Join the events of a stream of Triton; the first error stands for all."""
+    if not body.lstrip().startswith(b"data:"):
+        return body
+    events = [json_object(line[len(b"data:") :]) or {} for line in body.splitlines() if line.startswith(b"data:")]
+    failed = next((event for event in events if event.get("error")), {})
+    texts = [text_apis.output_text(event) or "" for event in events]
+    return json.dumps({**events[-1], "text_output": "".join(texts), **failed}).encode()
+
+
+def _predicted(body: bytes) -> bytes:
+    error = text_apis.prediction_error(body)
+    found = {"prediction": body.decode("utf-8", "replace")} if error is None else {"error": error}
+    return json.dumps(found).encode()
+
+
+APIS: Mapping[Endpoint, EndpointApi] = MappingProxyType(
+    {
+        "chat": EndpointApi(missing_choice),
+        "completions": EndpointApi(missing_choice),
+        "responses": EndpointApi(missing_response),
+        "messages": EndpointApi(messages.missing_block, messages.body),
+        "generate": EndpointApi(text_apis.missing_generated_text, text_apis.tgi_body),
+        "triton-generate": EndpointApi(text_apis.missing_text_output, text_apis.triton_body, _joined),
+        "predictions": EndpointApi(text_apis.missing_prediction, text_apis.predictions_body, _predicted),
+        "infer": EndpointApi(text_apis.missing_tensor, text_apis.infer_body),
+        "embeddings": EndpointApi(missing_embedding),
+        "rerank": EndpointApi(missing_rank, as_object=_ranked),
+    }
+)
+
+
+def request_path(target: Target, ask: ModelRequest) -> str:
+    """Return the path of a request."""
+    return ENDPOINTS[ask.endpoint].path_for(ask.model or target.model, stream=ask.stream)
+
+
+def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
+    """Return the JSON body of a request; the suite's `extra` for this one server overrides everything else."""
+    body = APIS[ask.endpoint].body(target, ask, seed) | dict(target.dialect.extra)
+    return {name: value for name, value in body.items() if name not in target.dialect.leave_out}
+
+
+def answer_document(endpoint: Endpoint, status: int, body: bytes) -> dict[str, object]:
+    """Return the document of an answer with output. Raises RequestError, unredacted."""
+    api = APIS[endpoint]
+    document = success_document(status, api.as_object(body) if status == 200 else body)
+    missing = api.missing_output(document)
+    if missing is not None:
+        raise RequestError(missing)
+    return document
