@@ -193,6 +193,20 @@ DYNAMO = Engine(
     refuses_long_prompt=False,  # the worker may
 )
 
+KSERVE = Engine(
+    "kserve",
+    "0.21.0",
+    "kserve",
+    ("{python}", "{frameworks}/kserve_model.py", "{model}", MODEL, "{port}"),
+    _CPU_VLLM,
+    api="/openai",
+    dialect="kserve",
+    load=(("chat", 1), ("chat", 2)),
+    tokens_from="chunks",  # it makes chat of completions and leaves the usage out
+    # Its metrics are of `infer`; those of OpenAI's routes come from vLLM, where that is its engine.
+    shows_version=True,
+)
+
 TORCHSERVE = Engine(
     "torchserve",
     "0.12.0",
@@ -222,6 +236,6 @@ TORCHSERVE = Engine(
 
 _ROWS = (
     *(VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM),
-    *(DYNAMO, TORCHSERVE),
+    *(DYNAMO, KSERVE, TORCHSERVE),
 )
 ENGINES: Mapping[str, Engine] = MappingProxyType({row.name: row for row in _ROWS})
