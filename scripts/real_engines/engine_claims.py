@@ -156,8 +156,8 @@ def _telemetry_claim(session: Session, decided: Decided) -> None:
     session.book.claim(
         "telemetry: the metrics page is read by the engine's names"
         if engine.metrics
-        else "telemetry: a server without a known metrics page gives no metrics, and the reason is recorded",
-        len(windows) > 0 and read_as == {engine.metrics} and bool(own) == bool(engine.metrics),
+        else "telemetry: a server without a known metrics page gives no metrics",
+        (read_as == {engine.metrics} and bool(own) if engine.metrics else read_as <= {None} and not own),
         f"{', '.join(own) or 'no metrics'}{'; ' + problems[0] if problems else ''}",
     )
     if engine.counters:

@@ -171,9 +171,13 @@ LITELLM = Engine(
         "litellm.yaml": "model_list:\n"
         f"  - {{{{model_name: {MODEL}, litellm_params: "
         f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
+        "litellm_settings: {{callbacks: [prometheus]}}\n"
     },
     in_front_of="vllm",
     dialect="litellm",
+    counters=("litellm_deployment_success_responses_total", "litellm_output_tokens_metric_total"),
+    metrics="litellm",
+    shows_version=True,
     probabilities=("echo", "cut"),  # of the server behind it
 )
 
