@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
+from benchgate.model.request import ENDPOINTS
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.telemetry.engine_metrics import read_page
@@ -57,7 +58,7 @@ def test_transcript_of_the_practice_server_is_replayed_as_it_is(tmp_path: Path) 
     assert {f"{name}.{kind}" for name in streams for kind in ("http", "arrivals.txt")} <= names
     assert {"models.http", "err_bad_model.http", "err_long_prompt.http", "version.http"} <= names
     assert read_page((tmp_path / "out/metrics_after_load.txt").read_text(), "tiny-llama").engine == "vllm"
-    assert "dialect: vllm; endpoints: chat, completions, embeddings, rerank, responses" in shown
+    assert f"dialect: vllm; endpoints: {', '.join(sorted(ENDPOINTS))}" in shown
     assert re.search(r"chat_stream_usage +200 .* reads; 16 tokens by usage, 16 events with output", shown)
     assert all(f"{path.stem} " in shown for path in (tmp_path / "out").glob("*.http"))
 
@@ -152,7 +153,8 @@ def test_body_that_ends_with_the_connection_is_whole(tmp_path: Path) -> None:
         if b"chunked" in head:
             parts = [part for part in re.split(rb"(?m)^[0-9a-f]+\r\n", body) if part.strip()]
             body = b"".join(part.removesuffix(b"\r\n") for part in parts)
-        return [b"HTTP/1.0 200 OK\r\nServer: BaseHTTP/0.6 Python/3.12\r\n\r\n", body, CLOSE]
+        status = head.split()[1]
+        return [b"HTTP/1.0 %b -\r\nServer: BaseHTTP/0.6 Python/3.12\r\n\r\n" % status, body, CLOSE]
 
     with ScriptedServer(respond) as server:
         captured(tmp_path, server.url, "--model", "scripted")

@@ -75,8 +75,8 @@ def test_engine_is_recognised_by_its_pages_and_reports_its_version(engine: str) 
         assert server_facts(target).get("engine_version") == version
 
 
-def test_every_dialect_but_that_of_a_page_behind_its_own_key_is_recognised() -> None:
-    assert SERVERS.keys() == DIALECTS.keys() - {"anthropic"}
+def test_every_dialect_is_recognised() -> None:
+    assert SERVERS.keys() == DIALECTS.keys()
 
 
 def test_server_that_does_not_answer_gets_no_further_request() -> None:

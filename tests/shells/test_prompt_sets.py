@@ -179,7 +179,7 @@ def test_missing_library_is_an_error_with_the_line_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prompt_sets, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"rows.parquet need the library `datasets`.*pip install '.*\[eval\]'"):
+    with pytest.raises(UsageError, match=r"rows.parquet need the library `datasets`.*pip install .*\[eval\]'"):
         texts(parquet(tmp_path).parent, source="rows.parquet")
 
 
