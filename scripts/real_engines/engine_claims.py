@@ -156,8 +156,8 @@ def _telemetry_claim(session: Session, decided: Decided) -> None:
     session.book.claim(
         "telemetry: the metrics page is read by the engine's names"
         if engine.metrics
-        else "telemetry: a server without a known metrics page gives no metrics, and the reason is recorded",
-        len(windows) > 0 and read_as == {engine.metrics} and bool(own) == bool(engine.metrics),
+        else "telemetry: a server without a known metrics page gives no metrics",
+        (read_as == {engine.metrics} and bool(own) if engine.metrics else read_as <= {None} and not own),
         f"{', '.join(own) or 'no metrics'}{'; ' + problems[0] if problems else ''}",
     )
     if engine.counters:
@@ -204,7 +204,7 @@ def error_claims(session: Session) -> None:
     server, engine = session.server, session.server.engine
     refusal = None
     try:
-        wait_ready(server.target(model="no-such-model"), endpoint="chat", ready_s=10, connect_s=5)
+        wait_ready(server.target(model="no-such-model"), endpoint=engine.endpoint, ready_s=10, connect_s=5)
     except TargetError as exc:
         refusal = str(exc)
     session.book.claim(
@@ -218,7 +218,8 @@ def error_claims(session: Session) -> None:
     document = session.benchgate.load(
         server.url,
         engine.model,
-        *("--engine", engine.dialect, "--concurrency", "1", "--requests", "2", "--warmup", "0"),
+        *("--engine", engine.dialect, "--endpoint", engine.endpoint),
+        *("--concurrency", "1", "--requests", "2", "--warmup", "0"),
         *("--prompts", str(prompts), "--output-tokens", "8"),
     )
     ok, failures = document["requests"]["ok"], document["failures"]
