@@ -20,7 +20,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation, ProbabilitySource
 from benchgate.model.run import INTERRUPTED
 from benchgate.plan.items import FixedText, Piece, draw_cuts, draw_positions, positions_available
-from benchgate.quality.logprobs import next_token, text_positions, vocabulary_tokens
+from benchgate.quality.logprobs import misplaced_values, next_token, text_positions, vocabulary_tokens
 from benchgate.stats.divergence import exact_kld, kld_lower_bound, same_top1, shared_tokens
 from benchgate.suite.formats import parse_rows
 from benchgate.suite.quality import Divergence
@@ -301,6 +301,8 @@ async def _way_fault(client: AsyncJsonClient, way: ProbabilitySource, probe: Pie
         return str(exc)
     if not readings:
         return f"{probe.name} is too short to look at"
+    if way == "echo" and (fault := await misplaced_values(client)) is not None:
+        return fault
     if all(len(set(one.top.values())) == 1 for one in readings):
         return "it lists every token as equally probable, so its probabilities are not a model's"
     return None

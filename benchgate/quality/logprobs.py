@@ -261,6 +261,11 @@ def read_echo(document: Mapping[str, object], text: str) -> Echoed:
         raise TargetError(f"the server returned no log-probabilities of the prompt's tokens; {_IGNORES_ECHO}")
     if count is None:
         raise TargetError("the server does not report how many tokens the prompt had (`usage.prompt_tokens`)")
+    # llama-cpp-python counts a first token (BOS) and does not list it.
+    if len(tokens) in (count - 1, count) and _spells(tokens[: count - 1], text):
+        is_exact = "".join(tokens[: count - 1]) == text
+        if len(tokens) < count or is_exact or not _spells(tokens, text):
+            count -= 1
     if len(tokens) not in (count, count + 1) or len(values) != len(tokens):
         raise TargetError(
             f"the server scored {min(len(tokens), len(values))} tokens of a prompt that has {count}; {_IGNORES_ECHO}"
@@ -343,6 +348,29 @@ class Next:
     taken: int
     logprob: float
     top: dict[int, float]
+
+
+async def misplaced_values(client: AsyncJsonClient) -> str | None:
+    """Return a fault if a server echoes the log-probability of another place than the token's own, or None.
+
+    llama-cpp-python does so for models without a first token (BOS): it lists each token as likely after itself. The
+    likeliest next token of a text must have about the same log-probability when it stands there and is echoed. Servers
+    that list no next tokens, or cut the longer text otherwise, cannot be compared.
+    """
+    try:
+        name, expected = next(iter((await next_token(client, _PROBE_CONTEXT, top=2)).items()))
+        before = await echoed(client, _PROBE_CONTEXT, top=1)
+        whole = await echoed(client, _PROBE_CONTEXT + name, top=1)
+    except TargetError:
+        return None
+    begin = common_length(before.tokens, whole.tokens)
+    value = whole.logprobs[begin] if begin == len(before.tokens) == len(whole.tokens) - 1 else None
+    if value is None or abs(value - expected) <= _SAME_PLACE_NATS:
+        return None
+    return (
+        f"the log-probability of {name!r} after {_PROBE_CONTEXT!r} is {expected:.3g} as the next token and {value:.3g} "
+        "in an echo: it seems to report the values of other places"
+    )
 
 
 async def score_by_n_probs(client: AsyncJsonClient, context: str, continuations: Sequence[str]) -> list[Score]:
@@ -469,6 +497,7 @@ def _token_logprob(part: object) -> tuple[int, float]:
 _NO_SCORE = (0.0, False)  # placeholder that lm-eval gets for an option of a failed item, whose score is dropped
 _PROBE_TEXT = "One, two, three, four, five. The sky is blue."
 _PROBE_CONTEXT, _PROBE_CONTINUATIONS = "One, two, three,", (" four", " qzx", " sky is")
+_SAME_PLACE_NATS = 1.0  # far above what batching and 16 bits change
 _PROBE_POSITIONS = 6  # enough to see that they differ
 
 _LLAMA_CPP_ADVICE = "of a llama.cpp server say `engine: llamacpp`, and its own interface is used"
@@ -603,6 +632,8 @@ async def scoring_fault(client: AsyncJsonClient, way: Way) -> str | None:
         scores = await score_continuations(client, way, _PROBE_CONTEXT, _PROBE_CONTINUATIONS)
     except TargetError as error:
         return f"{error}; {advice}"
+    if way == "echo" and (fault := await misplaced_values(client)) is not None:
+        return f"{fault}; {advice}"
     if len({position.logprob for position in positions}) < 2:
         return f"it gives every token of a text the same log-probability, {positions[0].logprob:g}; {advice}"
     if tied(scores):

@@ -108,7 +108,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
                 "litellm",
                 extra={"cache": {"no-cache": True}},
                 health_path="/health/liveliness",
-                version_at=("/health/readiness", "litellm_version"),
+                version_at=("/health/readiness/details", "litellm_version"),
             ),
             # It refuses fields that it does not know.
             Dialect("dynamo", ignore_eos=_IGNORE_EOS),

@@ -25,7 +25,7 @@ _SIGNS = (
     _Sign("lorax", "/info", "eager_prefill"),
     _Sign("tgi", "/info", "docker_label"),
     _Sign("dynamo", "/health", "instances"),
-    _Sign("litellm", "/health/readiness", "litellm_version"),
+    _Sign("litellm", "/health/readiness", "db"),
     _Sign("kserve", "/v2", "name", "kserve"),
 )
 

@@ -241,7 +241,7 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "lorax": EnginePage("lorax_", "/metrics", _LORAX),
         "dynamo": EnginePage("dynamo_frontend_", "/metrics", _DYNAMO),
         "rayserve": EnginePage("ray_vllm", "/metrics", _RAYSERVE),
-        "litellm": EnginePage("litellm_", "/metrics", _LITELLM),
+        "litellm": EnginePage("litellm_", "/metrics/", _LITELLM),  # it redirects what comes without the last slash
         "torchserve": EnginePage("ts_inference_", "/metrics", _TORCHSERVE, ports=(8080, 8082)),
         "mlc": EnginePage("engine_prefill_time_sum", "/metrics", _MLC),
         "kserve": EnginePage(

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from benchgate.doctor.transcript import record
 from benchgate.errors import BenchgateError
 from scripts.real_engines.claims import Notebook, Session
 from scripts.real_engines.command import Benchgate
@@ -24,7 +25,6 @@ from scripts.real_engines.engine_claims import GROUPS
 from scripts.real_engines.engines import ENGINES, Engine
 from scripts.real_engines.environments import Places
 from scripts.real_engines.quality_claims import likelihood_claims
-from scripts.real_engines.record import record
 from scripts.real_engines.servers import StartError, serve
 from scripts.real_engines.suite_claims import alike_claims, capacity_claims, knee_claims, regression_claims
 
@@ -73,7 +73,8 @@ def _engine_claims(
         book.claim(f"{engine.version} starts", True, f"ready after {server.start_s:.0f} s")
         session = Session(book, benchgate, places, server)
         if captures is not None and engine.endpoint == "chat":
-            book.note(f"recorded: {record(session, captures)}")
+            written = list(record(server.target(), captures / f"{engine.name}-{engine.version}"))
+            book.note(f"recorded: {', '.join(one.name for one in written if one.reason is None)}")
         for name in groups:
             began = time.monotonic()
             try:

@@ -147,7 +147,7 @@ LLAMA_CPP_PYTHON = Engine(
     ),
     load=(("chat", 1), ("chat", 4), ("completions", 2)),
     tokens_from="chunks",  # its streams have no usage
-    probabilities=("echo", "cut"),
+    probabilities=("cut",),  # its echo loses halves of characters, so benchgate refuses it for some texts
     refuses_unknown_model=False,
 )
 
@@ -173,9 +173,14 @@ LITELLM = Engine(
         "litellm.yaml": "model_list:\n"
         f"  - {{{{model_name: {MODEL}, litellm_params: "
         f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
+        "litellm_settings: {{callbacks: [prometheus]}}\n"
     },
     in_front_of="vllm",
     dialect="litellm",
+    counters=("litellm_deployment_success_responses_total", "litellm_output_tokens_metric_total"),
+    metrics="litellm",
+    shows_version=True,
+    probabilities=("echo", "cut"),  # of the server behind it
 )
 
 DYNAMO = Engine(

@@ -147,7 +147,7 @@ def write_gguf(folder: Path, path: Path) -> None:
     writer.add_bos_token_id(tokens.index(_BOS))
     writer.add_eos_token_id(tokens.index(_END))
     writer.add_pad_token_id(tokens.index(_PAD))
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(True)  # most models of this family do
     writer.add_add_eos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
     for name, values in random_weights(tokenizer).items():

@@ -158,5 +158,5 @@ def texts_of(body: bytes) -> list[str]:
         if not line.startswith("data: {"):
             continue
         for choice in json.loads(line.removeprefix("data: "))["choices"]:
-            texts.append(choice["delta"].get("content") if "delta" in choice else choice["text"])
+            texts.append(choice.get("delta", choice).get("content" if "delta" in choice else "text"))
     return [text for text in texts if text]

@@ -28,6 +28,10 @@ TGI_INFO = {"model_id": "m", "router": "text-generation-router", "version": "3.3
 LORAX_INFO = {"model_id": "m", "model_dtype": "torch.float16", "eager_prefill": False, "version": "0.1.0",
               "docker_label": None}  # fmt: skip
 ANTHROPIC_MODEL = {"id": "m", "type": "model", "display_name": "M", "created_at": "2026-01-01T00:00:00Z"}
+LITELLM_HEALTH: Pages = {
+    "/health/readiness": {"status": "healthy", "db": "Not connected"},
+    "/health/readiness/details": {"status": "healthy", "db": "Not connected", "litellm_version": "1.106.2"},
+}
 DYNAMO_HEALTH = {"status": "healthy", "endpoints": [], "instances": []}
 
 # Engine: the path after the host, its pages, and the version that it reports.
@@ -44,7 +48,7 @@ SERVERS: dict[str, tuple[str, Pages, str | None]] = {
     "lorax": ("", {"/info": LORAX_INFO}, "0.1.0"),
     "kserve": ("/openai/v1", {"/openai/v1/models": models(""), "/v2": {"name": "kserve", "version": "0.20"}}, "0.20"),
     "rayserve": ("", {"/v1/models": models("organization-owner", permission=[], metadata={})}, None),
-    "litellm": ("", {"/v1/models": models("openai"), "/health/readiness": {"litellm_version": "1.83"}}, "1.83"),
+    "litellm": ("", {"/v1/models": models("openai"), **LITELLM_HEALTH}, "1.106.2"),
     "dynamo": ("", {"/v1/models": models("nvidia"), "/health": DYNAMO_HEALTH}, None),
     "torchserve": ("/predictions/llm/1.0/v1", {"/predictions/llm/1.0/v1/models": models("vllm")}, None),
     "anthropic": ("", {"/v1/models": {"data": [ANTHROPIC_MODEL], "has_more": False}}, None),

@@ -238,6 +238,38 @@ def test_a_server_that_gives_every_option_the_same_is_found_out() -> None:
     assert fault.startswith("it gives 3 different texts the same log-probability, -2; ")
 
 
+@pytest.mark.parametrize(("echoed_value", "is_fit"), [(-0.25, True), (-6.0, False)])
+def test_a_server_that_echoes_the_values_of_other_places_is_found_out(echoed_value: float, is_fit: bool) -> None:
+    """llama-cpp-python, of models without a first token: each token as likely after itself."""
+    echoing = Echoing({" four": echoed_value, " three": -0.5, ",": -0.75})
+
+    def respond(received: Received) -> Sequence[Step]:
+        if (received.body or {}).get("echo"):
+            return [json_response(echoing.document(received.prompt))]
+        listed = {"top_logprobs": [{" four": -0.25, " five": -3.0}]}
+        return [json_response({"choices": [{"text": " four", "logprobs": listed, "finish_reason": "length"}]})]
+
+    fault = probed(respond)
+    assert (fault is None) == is_fit
+    assert is_fit or "it seems to report the values of other places" in str(fault)
+
+
+@pytest.mark.parametrize("generated", [["!"], [" "], [""], []])
+def test_a_first_token_that_is_counted_and_not_listed_shifts_nothing(generated: list[str]) -> None:
+    """llama-cpp-python, of models with a first token (BOS); without a generated token where the text ended."""
+
+    def spoil(document: dict[str, Any]) -> None:
+        listed = told(document)
+        for values in listed.values():
+            values[-1:] = values[-1:] if generated else []
+        listed["tokens"][len(listed["tokens"]) - len(generated) :] = generated
+        document["usage"]["prompt_tokens"] += 1
+
+    text = CONTEXT + " four"
+    plain = read_echo(Echoing({" four": -0.25}).document(text), text)
+    assert read_echo(Echoing({" four": -0.25}, spoil=spoil).document(text), text) == plain
+
+
 def test_a_server_that_ignores_echo_without_a_word_is_found_out() -> None:
     fault = probed(replay("transformers-serve-5.19.0/completions_echo_logprobs"))
     assert fault is not None

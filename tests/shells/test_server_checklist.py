@@ -49,6 +49,7 @@ def answered(steps: Iterable[Step], *, within: Limits | None = None, endpoint: E
 REFUSALS: dict[str, tuple[bytes, str]] = {
     "queue full": (capture(f"{VLLM}/err_queue_full_stream").wire(), "The engine is currently busy and cannot accept"),
     "engine killed": (engine_killed(), "EngineCore encountered an issue."),
+    "error event without its blank line": (capture(f"{LITGPT}/err_long_prompt_stream").wire(), "Internal Server Error"),
     "error is a text": (capture(f"{TRANSFORMERS}/err_max_tokens_0").wire(), "`max_new_tokens` must be greater than 0"),
 }
 
