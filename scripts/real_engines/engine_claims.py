@@ -204,7 +204,7 @@ def error_claims(session: Session) -> None:
     server, engine = session.server, session.server.engine
     refusal = None
     try:
-        wait_ready(server.target(model="no-such-model"), endpoint="chat", ready_s=10, connect_s=5)
+        wait_ready(server.target(model="no-such-model"), endpoint=engine.endpoint, ready_s=10, connect_s=5)
     except TargetError as exc:
         refusal = str(exc)
     session.book.claim(
@@ -218,7 +218,8 @@ def error_claims(session: Session) -> None:
     document = session.benchgate.load(
         server.url,
         engine.model,
-        *("--engine", engine.dialect, "--concurrency", "1", "--requests", "2", "--warmup", "0"),
+        *("--engine", engine.dialect, "--endpoint", engine.endpoint),
+        *("--concurrency", "1", "--requests", "2", "--warmup", "0"),
         *("--prompts", str(prompts), "--output-tokens", "8"),
     )
     ok, failures = document["requests"]["ok"], document["failures"]

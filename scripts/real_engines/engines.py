@@ -37,6 +37,8 @@ class Engine:
     api: str = ""  # base path of OpenAI's routes
     metrics_address: str | None = None  # template of the metrics page, where it is not beside the API
 
+    endpoint: Endpoint = "chat"  # of readiness and errors
+    groups: tuple[str, ...] | None = None  # of claims that can be made; None: all
     dialect: str = "openai"
     detects: str | None = None  # engine by its list of models; None: as `dialect`
     model: str = MODEL
@@ -198,6 +200,17 @@ DYNAMO = Engine(
     refuses_long_prompt=False,  # the worker may
 )
 
+RAYSERVE = Engine(
+    "rayserve",
+    "2.60.0",
+    "rayserve",
+    ("{python}", "{frameworks}/rayserve_app.py", "{model}", MODEL, "{port}"),
+    {**_CPU_VLLM, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
+    dialect="rayserve",
+    load=(("chat", 1), ("chat", 4), ("completions", 4)),
+    probabilities=("echo", "cut"),
+)
+
 KSERVE = Engine(
     "kserve",
     "0.21.0",
@@ -239,8 +252,24 @@ TORCHSERVE = Engine(
     notices_disconnect=False,
 )
 
+TRITON = Engine(
+    "triton",
+    "2.51.0",  # of nvidia-pytriton 0.7.0
+    "triton",
+    ("{frameworks}/triton_server.sh", "{python}", "{folder}/triton-server", "{port}", "{port_1}", "{port_2}"),
+    {**_OFFLINE, "TINY_MODEL": "{model}"},
+    endpoint="triton-generate",
+    groups=("load", "errors"),  # evals and shadow prompts need chat
+    metrics_address="http://127.0.0.1:{port_2}/metrics",
+    dialect="triton",
+    model="tiny",
+    load=(("triton-generate", 1), ("triton-generate", 2)),
+    tokens_from="chunks",
+    metrics="triton",
+)
+
 _ROWS = (
     *(VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM),
-    *(DYNAMO, KSERVE, TORCHSERVE),
+    *(DYNAMO, RAYSERVE, KSERVE, TORCHSERVE, TRITON),
 )
 ENGINES: Mapping[str, Engine] = MappingProxyType({row.name: row for row in _ROWS})

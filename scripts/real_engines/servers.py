@@ -97,7 +97,7 @@ def _process(places: Places, engine: Engine, options: tuple[str, ...], name: str
     try:
         _await_port(process, port, log_path)
         try:
-            wait_ready(running.target(), endpoint="chat", ready_s=READY_S, connect_s=5)
+            wait_ready(running.target(), endpoint=engine.endpoint, ready_s=READY_S, connect_s=5)
         except TargetError as exc:
             raise StartError(f"{exc}\n{_last_lines(log_path)}") from exc
         yield replace(running, start_s=time.monotonic() - began)
