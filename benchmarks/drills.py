@@ -56,7 +56,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
     "router-mix": (
         Fault(
             "a quarter to a model whose JSON is invalid",
-            {"unlike": {"1": {"invalid_json": "60%", "ttft": "5ms", "itl": "2ms"}}},
+            {"unlike": {"1": {"invalid_json": "100%", "ttft": "5ms", "itl": "2ms"}}},
             ("validity",),
         ),
     ),

@@ -24,6 +24,7 @@ from benchgate.model.telemetry import (
     TelemetryWindow,
 )
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report import display
 from benchgate.report.comparability import sides
 from benchgate.report.document import verdict_document
 from benchgate.report.html import render_html
@@ -131,6 +132,7 @@ def test_replicas_and_roles_have_figures_of_their_own() -> None:
     assert rows["c1", "candidate", "all", "decode"]["time per token"] == "16.7 ms"
     assert rows["c1", "candidate", "all", "decode"]["running"] == "6.00"
     assert rows["c1", "candidate", "p:1", "prefill"]["restarts"] == "1"
+    assert rows["c1", "candidate", "p:1", "prefill"]["time per token"] == display.NOT_APPLICABLE
     replicas = verdict_document(evidence.run, verdict)["replicas"]
     assert isinstance(replicas, list) and len(replicas) == len(rows)
     of_decode = next(one for one in replicas if one["replica"] is None and one["role"] == "decode")

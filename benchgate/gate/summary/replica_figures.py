@@ -50,7 +50,7 @@ def _figures(
         waiting_max=max(waiting, default=None),
         queue_s=_ratio(_total(own, Counter.QUEUE_S), _total(own, Counter.QUEUED)),
         prefill_s=_ratio(_total(own, Counter.PREFILL_S), _total(own, Counter.PREFILLED)),
-        per_token_s=_ratio(_total(own, Counter.DECODE_S), tokens),
+        per_token_s=None if role is Role.PREFILL else _ratio(_total(own, Counter.DECODE_S), tokens),
         kv_usage_mean=_mean(mean_usage),
         kv_usage_max=max(usage, default=None),
         prefix_hit_ratio=_ratio(_total(own, Counter.PREFIX_HITS), _total(own, Counter.PREFIX_QUERIES)),
