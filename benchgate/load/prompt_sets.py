@@ -156,6 +156,7 @@ def _data_set_rows(
                 if size > RECORDED_BYTES:
                     what = f"the rows are longer than {RECORDED_BYTES // 2**20:,} MiB; write a `limit` of rows"
                     raise SuiteError([Problem(source, None, None, "limit", what)])
+            process.wait()  # its output ends a moment before it does
         finally:
             stopped = process.poll() is None
             process.kill()  # does nothing to a process that has ended; a limit may leave rows unread
