@@ -2,7 +2,7 @@
 
 A message is made of blocks of text, thought and calls. In a stream each begins with `content_block_start`, goes on in
 deltas and ends with `content_block_stop`; `message_delta` states how the message ended and what it used. Followed here
-as Anthropic and vLLM send it (`vllm/entrypoints/anthropic/serving.py`).
+as Anthropic, vLLM (`vllm/entrypoints/anthropic/serving.py`) and llama.cpp send it.
 """
 
 from __future__ import annotations
