@@ -437,7 +437,7 @@ class Tls(Section):
 
 AUTO = "auto"
 OFF = "off"
-NVIDIA_SMI = "nvidia-smi"
+SMI_NAMES = ("nvidia-smi", "amd-smi", "xpu-smi")
 MOST_COUNTED = 10_000
 
 
@@ -458,7 +458,7 @@ def _check_http(text: str) -> str:
 
 def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
     """Return the value of `key` with its reference resolved. Raises UsageError if that is unset or no address."""
-    if text in (AUTO, OFF, NVIDIA_SMI):
+    if text in (AUTO, OFF, *SMI_NAMES):
         return text
     try:
         return check_page(text) if reference_name(text) is None else _check_http(resolve_secret(text, environment))
@@ -469,8 +469,8 @@ def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
 
 Gpu = Annotated[
     str,
-    AfterValidator(lambda text: text if text == NVIDIA_SMI else check_page(text)),
-    Expected('"nvidia-smi" or the page of a DCGM exporter like "http://host:9400/metrics"'),
+    AfterValidator(lambda text: text if text in SMI_NAMES else check_page(text)),
+    Expected('"nvidia-smi", "amd-smi", "xpu-smi" or an exporter\'s page like "http://host:9400/metrics"'),
 ]
 ReplicaPage = Annotated[
     str, AfterValidator(check_page), Expected('the address of a replica\'s page like "http://host-1:8000/health"')
