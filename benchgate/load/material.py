@@ -1,8 +1,6 @@
 """All that a load reads before its plan can be made: prompts, lengths, schemas, pictures and tokenizers.
 
-Everything wrong in the files of a suite is reported at once. Prompts are JSON Lines of our own (`prompt`), of chat
-requests as OpenAI spells them (`messages`, bare or as the `body` of a batch or a log), or of conversations as ShareGPT
-spells them; the last also as one JSON array, as they are passed around.
+Everything wrong in the files of a suite is reported at once.
 
 Vocabularies have words of a single token, so that synthetic prompts have exactly the tokens they are to have. The
 tokenizer counts every word once, not every prompt: tokenizers in use never merge across the space before a word, and a
@@ -14,15 +12,14 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
+from benchgate.load.prompt_sets import read_prompt_set, shown_source
 from benchgate.load.traces import (
     MOST_PROBLEMS,
-    MOST_TOKENS,
     HeaderError,
     RowError,
     beyond,
@@ -37,10 +34,10 @@ from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Traces
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
-from benchgate.suite.formats import parse_json, parse_object, schema_problem
+from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
-from benchgate.suite.workload import Lengths
+from benchgate.suite.workload import Lengths, PromptSet
 from benchgate.system import RECORDED_BYTES, lacking, read_text_file
 from benchgate.targets.address import show_address
 from benchgate.targets.client import JsonClient
@@ -143,155 +140,6 @@ def _count_tokens(client: JsonClient, api: _TokenizeApi, text: str, target: Targ
     return count
 
 
-_OWN = ("id", "prompt", "system", "output_tokens")
-_SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
-             "bing": "assistant", "bard": "assistant", "system": "system"}  # fmt: skip
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-_KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
-_LIMITS = ("max_tokens", "max_completion_tokens")
-
-
-def load_prompts_file(path: Path, *, conversing: bool) -> tuple[RecordedRequest, ...]:
-    """Read every request, conversations whole with `conversing`, else up to a question. Raises SuiteError."""
-    source = str(path)
-    try:
-        text = read_text_file(path, RECORDED_BYTES, "utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"the prompts cannot be read ({error}); `prompts` names a JSON or JSONL file beside the suite"
-        raise SuiteError([Problem(source, None, None, "", what)]) from error
-    rows: list[RecordedRequest] = []
-    problems: list[Problem] = []
-    for line, element in _elements(text):
-        try:
-            rows.append(_recorded(parse_object(element), line, conversing))
-        except RowError as error:
-            problems.append(error.problem(source))
-        except ValueError as error:
-            problems.append(RowError(line, None, "", str(error)).problem(source))
-        if len(problems) == MOST_PROBLEMS:
-            break
-    if not rows and not problems:
-        problems.append(Problem(source, None, None, "", "the file has no prompts; write one JSON object for each"))
-    if problems:
-        raise SuiteError(problems)
-    return tuple(rows)
-
-
-def _elements(text: str) -> Iterator[tuple[int, str]]:
-    """The text of every object with the line it begins at: of a JSON array, or line by line."""
-    if not text.lstrip().startswith("["):
-        yield from ((n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip())
-        return
-    decoder, at, line = json.JSONDecoder(), text.index("[") + 1, 1
-    counted = 0
-    while True:
-        while at < len(text) and text[at] in " \t\r\n,":
-            at += 1
-        line, counted = line + text.count("\n", counted, at), at
-        if at >= len(text) or text[at] == "]":
-            if at >= len(text):
-                yield line, "["  # cut off: the array never ends, and so it is no JSON
-            return
-        try:
-            _, end = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
-            yield line, text[at : at + 200]  # whoever reads it says what is wrong there; nothing below can be found
-            return
-        yield line, text[at:end]
-        at = end
-
-
-def _recorded(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
-    body = values.get("body")
-    if isinstance(body, dict):
-        values = body
-    if "prompt" in values:
-        return _own(values, line)
-    if "messages" in values:
-        return _logged(values, line)
-    if "conversations" in values:
-        return _conversation(values, line, conversing)
-    found = ", ".join(f"`{key}`" for key in list(values)[:8]) or "an empty object"
-    raise RowError(line, None, "", f"found {found}; expected `prompt`, `messages` (a chat request) or `conversations`")
-
-
-def _own(values: dict[str, object], line: int) -> RecordedRequest:
-    if not set(values) & set(_LIMITS):  # a completion request as OpenAI spells it has further fields
-        for key in values:
-            if key not in _OWN:
-                near = get_close_matches(key, _OWN, n=1)
-                hint = f"did you mean `{near[0]}`?" if near else f"a row has {', '.join(_OWN)}"
-                raise RowError(line, None, key, f"unknown key; {hint}")
-    messages: list[Mapping[str, object]] = []
-    if values.get("system") is not None:
-        messages.append({"role": "system", "content": _text(values, "system", line)})
-    messages.append({"role": "user", "content": _text(values, "prompt", line)})
-    return RecordedRequest(tuple(messages), _limit(values, ("output_tokens", *_LIMITS), line), {}, line)
-
-
-def _logged(values: dict[str, object], line: int) -> RecordedRequest:
-    found = values["messages"]
-    if not isinstance(found, list) or not found:
-        raise RowError(line, None, "messages", "is no list of messages; write at least one")
-    messages = [_message(message, line) for message in found]
-    while messages and messages[-1]["role"] == "assistant":
-        messages.pop()  # the answer was recorded too; it is generated again
-    if not any(message["role"] == "user" for message in messages):
-        raise RowError(line, None, "messages", "has no message of a user to be answered")
-    fields = {key: values[key] for key in _KEPT if values.get(key) is not None}
-    return RecordedRequest(tuple(messages), _limit(values, _LIMITS, line), fields, line)
-
-
-def _message(message: object, line: int) -> Mapping[str, object]:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        role = message.get("role") if isinstance(message, dict) else message
-        raise RowError(line, None, "messages", f"found the role {role!r}; expected one of {', '.join(sorted(_ROLES))}")
-    content = message.get("content")
-    if content is None and not message.get("tool_calls"):
-        raise RowError(line, None, "messages", f"the message of the {message['role']} has no `content`")
-    if content is not None and not isinstance(content, str | list):
-        raise RowError(line, None, "messages", "a `content` is neither text nor a list of parts")
-    return message
-
-
-def _conversation(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
-    found = values["conversations"]
-    if not isinstance(found, list) or not found:
-        raise RowError(line, None, "conversations", "is no list of turns; take the row out")
-    messages: list[Mapping[str, object]] = []
-    for turn in found:
-        speaker = _SPEAKERS.get(str(turn.get("from"))) if isinstance(turn, dict) else None
-        if speaker is None:
-            raise RowError(line, None, "conversations", "a turn has no `from` that is human, gpt or system")
-        messages.append({"role": speaker, "content": _text(turn, "value", line)})
-        if speaker == "user" and not conversing:
-            break
-    while messages and messages[-1]["role"] != "user":
-        messages.pop()
-    if not messages:
-        raise RowError(line, None, "conversations", "has no turn of a human to be answered; take the row out")
-    return RecordedRequest(tuple(messages), None, {}, line)
-
-
-def _text(values: Mapping[str, object], key: str, line: int) -> str:
-    found = values.get(key)
-    if not isinstance(found, str) or not found.strip():
-        raise RowError(line, None, key, f"found {'an empty text' if isinstance(found, str) else repr(found)[:40]}; "
-                       "expected a text")  # fmt: skip
-    return found
-
-
-def _limit(values: Mapping[str, object], keys: tuple[str, ...], line: int) -> int | None:
-    for key in keys:
-        found = values.get(key)
-        if found is None:
-            continue
-        if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_TOKENS:
-            raise RowError(line, None, key, f"found {found!r}; expected a whole number of tokens, 1 to {MOST_TOKENS:,}")
-        return found
-    return None
-
-
 _T = TypeVar("_T")
 _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
 _LARGEST_PICTURE = 20 * 2**20
@@ -300,12 +148,19 @@ _LARGEST_PICTURE = 20 * 2**20
 Vocabularies = Callable[[str, str], Vocabulary]
 
 
-def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context_tokens: int | None = None) -> Material:
+def load_material(
+    suite_dir: Path,
+    load: Load,
+    vocabulary: Vocabularies,
+    context_tokens: int | None = None,
+    *,
+    contacting: bool = True,
+) -> Material:
     """Read all files but traces; `context_tokens` None: unknown. Raises SuiteError or UsageError (tokenizer)."""
-    reading = _Reading(suite_dir, load, context_tokens)
+    reading = _Reading(suite_dir, load, context_tokens, contacting)
     material = Material(
         lengths=reading.each({name for w in reading.workloads for name in w.files}, reading.lengths),
-        prompts=reading.each({w.prompts for w in reading.workloads if w.prompts is not None}, reading.prompts),
+        prompts=reading.prompts(),
         schemas=reading.each({w.answer_schema for w in reading.workloads if isinstance(w.answer_schema, str)}, _schema),
         tools=reading.each({w.tools for w in reading.workloads if isinstance(w.tools, str)}, _tools),
         images=reading.each({name for w in reading.workloads if w.images for name in w.images.files}, _picture),
@@ -319,13 +174,14 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
 
 
 class _Reading:
-    def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None) -> None:
+    def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None, contacting: bool) -> None:
         self.problems: list[Problem] = []
         self._classes = load.classes()
         self.workloads = [*(traffic.workload for traffic in self._classes), *load.workloads.values()]
         self._suite_dir = suite_dir
         self._mark_tokens = MARK_PIECES if load.salt else 0
         self._context_tokens = context_tokens
+        self._contacting = contacting
 
     def each(self, names: set[str], how: Callable[[str, Path], _T]) -> dict[str, _T]:
         """Read files. Return those that could be read, by name."""
@@ -347,13 +203,21 @@ class _Reading:
         }
         return read_lengths(path, columns, self._context_tokens)
 
-    def prompts(self, name: str, path: Path) -> tuple[RecordedRequest, ...]:
-        """Read a file of prompts, and check it for every class of traffic that uses it."""
-        users = [traffic for traffic in self._classes if traffic.workload.prompts == name]
-        talks = any(traffic.workload.session is not None for traffic in users)
-        rows = load_prompts_file(path, conversing=talks)
-        bounds = self._mark_tokens, self._context_tokens
-        problems = [p for traffic in users for p in _unfit(path, traffic, rows, *bounds)]
+    def prompts(self) -> dict[str, tuple[RecordedRequest, ...]]:
+        """Read every set of prompts, and check it for each class of traffic that sends it."""
+        sets = {prompts.name: prompts for w in self.workloads if (prompts := w.prompt_set) is not None}
+        return self.each(set(sets), lambda name, _: self._prompt_set(sets[name]))
+
+    def _prompt_set(self, prompt_set: PromptSet) -> tuple[RecordedRequest, ...]:
+        users = [traffic for traffic in self._classes if traffic.workload.prompt_set == prompt_set]
+        rows = read_prompt_set(
+            self._suite_dir,
+            prompt_set,
+            conversing=any(traffic.workload.session is not None for traffic in users),
+            contacting=self._contacting,
+        )
+        source, bounds = shown_source(self._suite_dir, prompt_set), (self._mark_tokens, self._context_tokens)
+        problems = [p for traffic in users for p in _unfit(source, traffic, rows, *bounds)]
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
@@ -396,15 +260,14 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
 
 
 def _unfit(
-    path: Path, traffic: TrafficClass, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
+    source: str, traffic: TrafficClass, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
 ) -> Iterator[Problem]:
     """Yield why a class of traffic cannot send a file of prompts. Salting adds `mark_tokens` to each turn of a user."""
-    workload, source = traffic.workload, str(path)
-    planned = traffic.schedule.requests
+    workload, planned = traffic.workload, traffic.schedule.requests
     if len(rows) < planned:
         what = (
-            f'the file has {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
-            f"write `requests: {len(rows)}` or fewer, or name a longer file"
+            f'there are {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
+            f"write `requests: {len(rows)}` or fewer, or name more prompts"
         )
         yield Problem(source, None, None, "", what)
     for row in rows:
@@ -499,8 +362,8 @@ def read_inputs(
         traces = load_traces(suite_dir, suite.load, context_tokens)
     except SuiteError as error:
         try:
-            load_material(suite_dir, suite.load, vocabulary, context_tokens)
+            load_material(suite_dir, suite.load, vocabulary, context_tokens, contacting=contacting)
         except SuiteError as another:
             raise SuiteError([*error.problems, *another.problems]) from error
         raise
-    return traces, load_material(suite_dir, suite.load, vocabulary, context_tokens)
+    return traces, load_material(suite_dir, suite.load, vocabulary, context_tokens, contacting=contacting)

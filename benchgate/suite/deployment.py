@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from benchgate.errors import UsageError
-from benchgate.model.request import ENDPOINT_PATHS, ENDPOINTS
+from benchgate.model.request import ENDPOINT_PATHS, VERSIONLESS_PATHS, endpoint_at
 from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import (
     EnergyPrice,
@@ -181,9 +181,7 @@ _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
 _HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
 _API = re.compile(f"(?:{ENDPOINT_PATHS}|/v1(?:/models)?|/chat/completions)$")
-_VERSIONED_API = re.compile(
-    f"(?:{'|'.join(spec.path[3:] for spec in ENDPOINTS.values() if spec.path.startswith('/v1/'))}|/models)$"
-)
+_VERSIONED_API = re.compile(f"(?:{VERSIONLESS_PATHS}|/models)$")
 _VERSION = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?(?=/|$)")
 
 
@@ -225,6 +223,8 @@ def base_address(address: str) -> str:
     The message repeats the path of the endpoint and nothing else.
     """
     base, path = split_address(address)
+    if (endpoint_at(path) or [""])[0] == "predictions":
+        return f"{base}{path}"  # beneath it TorchServe serves OpenAI's API
     if path not in ("", "/v1"):
         raise ValueError(f"ends in {path}, which benchgate adds itself; remove it")
     return base
@@ -641,8 +641,8 @@ class Ready(Section):
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
 Engine = Literal[
-    "openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama",
-    "mlx", "mlc", "lorax", "kserve", "rayserve", "litellm", "dynamo", "torchserve", "anthropic",
+    "openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama", "anthropic",
+    "mlx", "mlc", "lorax", "kserve", "rayserve", "litellm", "dynamo", "torchserve",
 ]  # fmt: skip
 
 

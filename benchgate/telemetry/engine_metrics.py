@@ -241,7 +241,7 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "lorax": EnginePage("lorax_", "/metrics", _LORAX),
         "dynamo": EnginePage("dynamo_frontend_", "/metrics", _DYNAMO),
         "rayserve": EnginePage("ray_vllm", "/metrics", _RAYSERVE),
-        "litellm": EnginePage("litellm_", "/metrics", _LITELLM),
+        "litellm": EnginePage("litellm_", "/metrics/", _LITELLM),  # it redirects what comes without the last slash
         "torchserve": EnginePage("ts_inference_", "/metrics", _TORCHSERVE, ports=(8080, 8082)),
         "mlc": EnginePage("engine_prefill_time_sum", "/metrics", _MLC),
         "kserve": EnginePage(
@@ -314,6 +314,7 @@ def read_page(text: str, model: str, start_time: str | None = None) -> Page:
 
 REPLICA_LABELS = ("replica", "pod", "instance")  # of a page that a router or a federation writes
 ROLE_LABEL = "role"
+_MOST_REPLICAS = 1000
 
 
 def read_samples(samples: Sequence[Sample], model: str, start_time: str | None = None) -> Page:
@@ -344,11 +345,18 @@ def marker_of(samples: Sequence[Sample], engine: str) -> str | None:
 def split_replicas(
     samples: Sequence[Sample], label: str, role_label: str | None
 ) -> list[tuple[str, Role | None, list[Sample]]]:
-    """Return each replica's name, role and samples by their labels; samples without the label belong to none."""
+    """Return each replica's name, role and samples by their labels; samples without the label belong to none.
+
+    Raises BadPageError for so many that the label must be of something else.
+    """
     found: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.labels.get(label):
             found.setdefault(sample.labels[label], []).append(sample)
+    if len(found) > _MOST_REPLICAS:
+        raise BadPageError(
+            f"its label `{label}` has {len(found):,} values, and {_MOST_REPLICAS:,} replicas are the most"
+        )
     roles = {
         name: next((s.labels[role_label] for s in own if role_label is not None and role_label in s.labels), None)
         for name, own in found.items()

@@ -207,6 +207,8 @@ class Sampler:
         """Return every replica of the window: one that is missing at an instant leaves no sum then."""
         names = [replica.name for replica in self._sources.replicas]
         names += sorted({name for one in parsed for name in one.replicas} - {*names})
+        if not self._combines and len(names) < 2:
+            return []  # the label of a single server says nothing
         expected = self._sources.expected
         if self._sources.prometheus is not None and names and expected is not None and len(names) < expected:
             problems[f"Prometheus has series of {len(names)} replicas, and `ready` declares {expected}"] = None
@@ -230,8 +232,9 @@ class Sampler:
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
         )
         while True:
+            now_s = time.monotonic()  # before the query: a scrape may look older than it is, never fresher
             snapshot = self._snapshot(at_s())
-            now_s, parsed = time.monotonic(), self._parse(snapshot, {})
+            parsed = self._parse(snapshot, {})
             pages = [parsed.values, *(page.values for page in parsed.replicas.values())]
             under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
             is_fresh = parsed.scrape is None or now_s - parsed.age_s >= since_s
