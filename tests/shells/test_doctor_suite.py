@@ -263,7 +263,7 @@ def test_plan_that_needs_more_files_or_packages_than_there_are_fails(
     assert plan_symptoms(embedded, tmp_path)["demo"].state is State.OK
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     lacks = plan_symptoms(embedded, tmp_path)["demo"]
-    assert lacks.state is State.FAIL and "benchgate[demo]" in (lacks.remedy or "")
+    assert lacks.state is State.FAIL and "[demo]" in (lacks.remedy or "")
 
 
 def test_load_beyond_this_client_and_data_that_is_not_here_are_told(
