@@ -44,7 +44,7 @@ def run(
         tuple[str, str] | None,
         typer.Option(
             metavar="ARM=DIR...",
-            help="baseline=DIR candidate=DIR: judge what `lm_eval --log_samples` wrote elsewhere; send nothing.",
+            help="baseline=DIR candidate=DIR: judge samples of lm-eval, inspect_ai or NeMo Evaluator; send nothing.",
         ),
     ] = None,
     store: options.StoreOption = options.STORE,
