@@ -150,9 +150,9 @@ class Check(Section):
         alias="class",
     )
     per: Literal["accelerator"] | None = optional(
-        "With `output_throughput`, `request_throughput` and `capacity`: the value of each arm divided by its "
-        "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
-        "accelerator. Not with `over`"
+        f"With `{'`, `'.join(PER_ACCELERATOR_METRICS[:-1])}` and `{PER_ACCELERATOR_METRICS[-1]}`: the value of each "
+        "arm divided by its `accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are "
+        "those of one accelerator. Not with `over`"
     )
     over: TrafficName | None = optional(
         "Stage whose value the candidate's value at `stage` is compared with; `max` and `min` then bound the "
