@@ -79,13 +79,13 @@ def _share(
 
 
 def _telemetry(
-    name: str, title: str, bound_type: Literal["percentage", "whole number"], bounds: tuple[Bound, ...],
-    *, higher_is_better: bool = False,
+    name: str, title: str, bound_type: Literal["percentage", "whole number", "duration"], bounds: tuple[Bound, ...],
+    *, higher_is_better: bool = False, advisory: bool = False,
 ) -> Metric:  # fmt: skip
-    unit = Unit.RATIO if bound_type == "percentage" else Unit.COUNT
+    unit = {"percentage": Unit.RATIO, "whole number": Unit.COUNT, "duration": Unit.SECONDS}[bound_type]
     return Metric(
         name, title, "load", "stage", "telemetry", unit, bound_type, bounds, higher_is_better=higher_is_better,
-        requires="telemetry",
+        advisory=advisory, requires="telemetry",
     )  # fmt: skip
 
 
@@ -126,6 +126,12 @@ _ROWS = (
     _telemetry("prefix_hit_rate", "Prefix cache hit rate", "percentage", _BOTH, higher_is_better=True),
     _telemetry("preemptions", "Preemptions", "whole number", ("max",)),
     _telemetry("queue_depth", "Requests waiting at most", "whole number", ("max",)),
+    _telemetry("queue_wait", "Mean time in the server's queue", "duration", ("max",), advisory=True),
+    _telemetry("kv_usage", "KV cache in use at most", "percentage", ("max",), advisory=True),
+    _telemetry(
+        "speculation_acceptance", "Drafted tokens accepted", "percentage", ("min",), higher_is_better=True,
+        advisory=True,
+    ),
     Metric(
         "cold_start", "From start-up to the first good completion", "start", "run", unit=Unit.SECONDS,
         bound_type="duration", bounds=("max",),

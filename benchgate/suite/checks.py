@@ -178,8 +178,8 @@ class Check(Section):
     max: Bound | None = key("Upper bound of the candidate's own value", default=None)
     min: Bound | None = key("Lower bound of the candidate's own value", default=None)
     required: Flag = key(
-        "`false`: the check is shown and can warn, but never block. Default: `true`; `false` for `flips`, "
-        "`kld` and `same_top1`",
+        "`false`: the check is shown and can warn, but never block. Default: `true`; `false` for "
+        f"`{'`, `'.join(ADVISORY_METRICS[:-1])}` and `{ADVISORY_METRICS[-1]}`",
         default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS,
     )
     block_when: Literal["harm", "breach"] = key(
