@@ -13,16 +13,16 @@ pytestmark = pytest.mark.beside  # no time of it is judged closely
 SUITE = """
 suite: own-metrics
 deployments:
-  one: {sim: {prefill: 0.05ms, decode: 4ms, batch: 2, kv_tokens: 2048}}
-  other: {sim: {prefill: 0.05ms, decode: 4ms, batch: 2, kv_tokens: 2048, seed: 2}}
+  one: {sim: {prefill: 0.05ms, decode: 3ms, batch: 2, kv_tokens: 2048}}
+  other: {sim: {prefill: 0.05ms, decode: 3ms, batch: 2, kv_tokens: 2048, seed: 2}}
 baseline: one
 candidate: other
 load:
   workload: {input: 64 tokens, output: 32 tokens}
   blocks: 2
-  warmup: 1
+  warmup: 0
   sweep:
-    - {stage: c8, concurrency: 8, requests: 48}
+    - {stage: c8, concurrency: 8, requests: 24}
 gate:
   client: {send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}
   checks:
