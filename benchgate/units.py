@@ -22,6 +22,7 @@ _DOLLARS = re.compile(r"\$\s*" + _NUMBER)
 _USD = re.compile(_NUMBER + r"\s*USD")
 _PER_MILLION = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*1?M(?:\s*tokens)?")
 _WATTS = re.compile(_NUMBER + r"\s*(?P<unit>k?W)")
+_JOULES = re.compile(_NUMBER + r"\s*J")
 _ENERGY_PRICE = re.compile(r"\$\s*" + _NUMBER + r"\s*/\s*kWh")
 _MULTIPLE = re.compile(_NUMBER + r"\s*x")
 _NATS = re.compile(_NUMBER + r"\s*nats?")
@@ -126,6 +127,11 @@ def parse_watts(text: object) -> float:
     """`"700 W"` or `"1.2 kW"` → watts."""
     match = _match(_WATTS, text, "power", '"700 W"')
     return _quantity(match, "power", scale=1000.0 if match["unit"] == "kW" else 1.0)
+
+
+def parse_joules(text: object) -> float:
+    """`"0.5 J"` → 0.5."""
+    return _quantity(_match(_JOULES, text, "energy", '"0.5 J"'), "energy")
 
 
 def parse_usd_per_kwh(text: object) -> float:

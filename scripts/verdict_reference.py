@@ -121,6 +121,7 @@ def metrics_table() -> str:
 _BOUNDS = {
     "duration": "duration", "rate": "rate, like `100/s`", "percentage": "percentage", "whole number": "whole number",
     "level": "rate, or number in flight", "nats": "nats, like `0.1 nats`", "money": "dollars, like `$3`",
+    "energy": "joules, like `0.5 J`",
 }  # fmt: skip
 
 

@@ -24,7 +24,9 @@ class Metric:
     scope: Literal["stage", "sweep", "task", "run"]  # where it is judged; a stage may be a class of traffic
     kind: Kind = "other"
     unit: Unit = Unit.RATIO
-    bound_type: Literal["duration", "rate", "percentage", "whole number", "level", "nats", "money"] | None = None
+    bound_type: Literal["duration", "rate", "percentage", "whole number", "level", "nats", "money", "energy"] | None = (
+        None
+    )
     bounds: tuple[Bound, ...] = ()  # which of `max` and `min` there are; `bound_type` is how they are written
     margin: Literal["percent", "points"] | None = None  # how an allowed regression is written
     higher_is_better: bool = False
@@ -131,6 +133,10 @@ _ROWS = (
     _telemetry(
         "speculation_acceptance", "Drafted tokens accepted", "percentage", ("min",), higher_is_better=True,
         advisory=True,
+    ),
+    Metric(
+        "joules_per_token", "Energy per good output token", "load", "stage", "telemetry", Unit.JOULES, "energy",
+        ("max",), advisory=True, timed=True, counts_tokens=True, restated=True, requires="telemetry of accelerators",
     ),
     Metric(
         "cold_start", "From start-up to the first good completion", "start", "run", unit=Unit.SECONDS,

@@ -69,6 +69,7 @@ class Unit(StrEnum):
     NATS = "nats"  # of a Kullback-Leibler divergence
     PERPLEXITY = "perplexity"
     USD = "$"  # per million tokens
+    JOULES = "J"  # per token
 
 
 HISTORY = "history"  # family of checks over earlier promotions, which never make a verdict pass

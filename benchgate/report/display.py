@@ -119,6 +119,7 @@ _PER_UNIT = {
     Unit.TOKENS_PER_S: "tok/s",
     Unit.REQUESTS_PER_S: "req/s",
     Unit.TOKENS: "tokens",
+    Unit.JOULES: "J",
     Unit.TOKENS_PER_S_EACH: "tok/s per accelerator",
     Unit.REQUESTS_PER_S_EACH: "req/s per accelerator",
     Unit.COUNT_EACH: "per accelerator",

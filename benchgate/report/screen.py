@@ -13,7 +13,7 @@ from benchgate.model.verdict import Outcome
 
 _GAP = "  "
 _ELLIPSIS = "…"
-_BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[nµm]?s|min|h|d|[kMGT]i?B|points?|nats?|tokens?|requests?|blocks?)\b)")
+_BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[nµm]?s|min|h|d|J|[kMGT]i?B|points?|nats?|tokens?|requests?|blocks?)\b)")
 
 
 class Style(StrEnum):

@@ -116,6 +116,7 @@ _PARSERS: Mapping[str | None, Callable[[object], float]] = {
     "rate": units.parse_rate_rps,
     "money": units.parse_usd,
     "nats": units.parse_nats,
+    "energy": units.parse_joules,
     "whole number": units.parse_count,
 }
 FailureClass = Literal[

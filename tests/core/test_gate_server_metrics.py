@@ -12,9 +12,10 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.report import display
 from benchgate.suite.schema import Suite
-from tests.fakes.drills import drill
-from tests.fakes.measured import measured
+from tests.fakes.drills import drill, seen
+from tests.fakes.measured import Effect, Noise, measured
 
 Line = dict[str, object]
 Values = Mapping[TelemetryMetric, float]
@@ -120,3 +121,57 @@ def test_the_blocks_that_a_mean_wait_takes_are_estimated_on_its_own_scale() -> N
     check = check_of({"metric": "queue_wait", "max": "300ms"}, *waits)
     assert check.outcome is Outcome.INCONCLUSIVE
     assert check.advice == "measure more blocks: about 30 in all would settle it"
+
+
+def energy_windows(energy_j: float | None, power_w: float | None = None) -> tuple[TelemetryWindow, ...]:
+    """Of each block the counted joules, or the power over the 2 s of the stage."""
+    drawn: Values = {} if power_w is None else {Gauge.GPU_POWER: power_w}
+    ends: list[Values] = [
+        {} if energy_j is None else {Counter.GPU_ENERGY_J: 7.0 + grown} for grown in (0.0, energy_j or 0)
+    ]
+    return tuple(window(block, ends[0], ({**ends[0], **drawn},), ends[1]) for block in range(8))
+
+
+ENERGY: Line = {"metric": "joules_per_token", "stage": "long", "required": True}
+
+
+@pytest.mark.parametrize(("energy_j", "power_w"), [(200.0, None), (200.0, 9.0), (None, 100.0)])
+@pytest.mark.parametrize(("bound", "outcome"), [("0.51 J", Outcome.PASS), ("0.49 J", Outcome.BLOCK)])
+def test_energy_is_spread_over_the_output_tokens(
+    energy_j: float | None, power_w: float | None, bound: str, outcome: Outcome
+) -> None:
+    """200 J for 40 answers of 10 tokens: by the counter, and else by 100 W for 2 s."""
+    check = check_of({**ENERGY, "max": bound}, *energy_windows(energy_j, power_w))
+    assert check.outcome is outcome, check.reason
+    assert check.candidate == pytest.approx(0.5)
+    assert display.value(check.candidate, check.unit) == "0.500 J"
+
+
+def test_tokens_of_answers_that_miss_the_slo_take_energy_and_do_not_count() -> None:
+    """First tokens after 3.9 * (50 ms + 0.1 ms for each request before): 13 of 40 within 200 ms, with 130 tokens."""
+    suite = drill({**ENERGY, "max": "2 J"}, ERRORS)
+    evidence = seen(suite, {"long": Effect(slowdown=3.9)}, noise=Noise(cv=0.0))
+    check = judge(suite, replace(evidence, telemetry=energy_windows(200.0))).checks[0]
+    assert check.candidate == pytest.approx(200 / 130)
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "failed", "reason"),
+    [
+        (None, 0, "did not tell joules_per_token of stage long in block 1"),
+        (0.0, 0, "did not tell joules_per_token of stage long in block 1"),
+        (200.0, 40, "has no good answer in stage long in block 1, so its energy is for no token"),
+    ],
+)
+def test_energy_that_is_unknown_or_for_nothing_is_invalid(energy_j: float | None, failed: int, reason: str) -> None:
+    suite = drill({**ENERGY, "max": "9 J"}, ERRORS)
+    evidence = seen(suite, {"long": Effect(failed=failed)})
+    check = judge(suite, replace(evidence, telemetry=energy_windows(energy_j))).checks[0]
+    assert (check.outcome, check.candidate) == (Outcome.INVALID, None)
+    assert reason in check.reason
+
+
+@pytest.mark.parametrize("bound", ["0.5", "0.5 W", "0 J", "-1 J"])
+def test_a_bound_on_energy_is_in_joules(bound: str) -> None:
+    with pytest.raises(ValueError, match=r"energy|usable"):
+        drill({**ENERGY, "max": bound}, ERRORS)

@@ -17,6 +17,7 @@ from benchgate.gate.summary.figures import block_differences
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence
+from benchgate.model.telemetry import Counter, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.answer_texts import CHARS, columns_of, plain, saying
@@ -317,3 +318,18 @@ def test_two_stored_runs_are_restated_for_the_judged_candidate_alone() -> None:
     against_inflated = {one.metric: one for one in judge(SUITE, honest, inflated).checks}
     by_usage = {one.metric: one for one in judge(SUITE, measured(SUITE, LONG, LONG), inflated).checks}
     assert against_inflated["tpot"].harm == by_usage["tpot"].harm
+
+
+def test_energy_is_spread_over_the_tokens_that_the_text_shows() -> None:
+    """300 J in each block for 60 answers: 6,000 tokens of text, of which the usage makes 6,480."""
+    suite = SuiteText([{"metric": "joules_per_token", "max": "1 J", "required": True}, ERRORS]).suite()
+    evidence = answered(replace(LONG, usage=108), suite=suite)
+    ends = [TelemetrySample(at_s, {Counter.GPU_ENERGY_J: 300.0 * at_s}) for at_s in (0.0, 1.0)]
+    windows = tuple(
+        TelemetryWindow("c4", Arm.CANDIDATE, block, 0, None, 1.0, drained=True, readings=tuple(ends))
+        for block in {o.block for o in evidence.load}
+    )
+    found = check(replace(evidence, telemetry=windows), "joules_per_token", suite)
+    requests = len(evidence.load[0].requests)
+    assert found.candidate == pytest.approx(300 / (100 * requests))
+    assert any("usage counts 1.08 times" in note for note in found.notes)

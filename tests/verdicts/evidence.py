@@ -432,6 +432,7 @@ class Metrics:
     queued_s: Any = None  # of each request on average, in the queue
     accepted: Any = None  # share of 100 drafted tokens
     kv_peak: Any = 0.3
+    energy_j: Any = None
     kv_after: Any = 0.0
     drained: Any = True
     readings: Any = 2  # during the stage
@@ -473,6 +474,8 @@ def _window(
         grown |= {Counter.QUEUE_S: queued_s * 10, Counter.QUEUED: 10.0}
     if (accepted := metrics.at(block, "accepted")) is not None:
         grown |= {Counter.ACCEPTED: accepted * 100, Counter.DRAFTED: 100.0}
+    if (energy_j := metrics.at(block, "energy_j")) is not None:
+        grown |= {Counter.GPU_ENERGY_J: float(energy_j)}
     start = dict.fromkeys(grown, 1000.0)
     end = {word: 1000.0 + value for word, value in grown.items()}
     if metrics.at(block, "counter_fell"):

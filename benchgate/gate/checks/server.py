@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
-from benchgate.gate.evidence.blocks import too_few
-from benchgate.gate.evidence.telemetry import block_telemetry, windows_of
+from benchgate.gate.evidence.blocks import LOOK_AT_ERRORS, too_few
+from benchgate.gate.evidence.telemetry import block_joules_per_token, block_telemetry, windows_of
+from benchgate.gate.evidence.tokens import demonstrated_inflation, note_inflation
 from benchgate.gate.policy import CheckSpec
+from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TELEMETRY_METRICS
+from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import FIRST_SAMPLE_S, Gauge, TelemetryWindow
 from benchgate.model.verdict import Unit
 from benchgate.stats.distributions import Limits
 from benchgate.stats.means import paired_t
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_duration
 
 
@@ -31,7 +34,11 @@ class Telemetry:
         """Hold the candidate's mean over blocks to its bound. Raises CannotJudge if a block has no value."""
         assert spec.stage is not None, "a load check has a stage: the suite was validated"
         evidence, metric, stage = comparison.judged, spec.check.metric, spec.stage
-        reported = block_telemetry(evidence, metric, stage, Arm.CANDIDATE)
+        if metric == "joules_per_token":
+            tokens_of = _good_tokens(estimate, comparison, stage, suite)
+            reported = block_joules_per_token(evidence, stage, Arm.CANDIDATE, tokens_of)
+        else:
+            reported = block_telemetry(evidence, metric, stage, Arm.CANDIDATE)
         estimate.method, estimate.n = "t-limits over blocks of what the server said of itself", len(reported)
         missing = [block for block, value in reported.items() if value is None]
         if missing or not reported:
@@ -51,6 +58,27 @@ class Telemetry:
         estimate.p_value = test.p_value
 
 
+def _good_tokens(
+    estimate: Estimate, comparison: Comparison, stage: str, suite: Suite
+) -> Callable[[LoadObservation], float]:
+    """Return a count of output tokens of good answers, ramp included, as far as the text shows them.
+
+    The energy is that of the whole stage, so its ramp counts. Without an SLO every success is good.
+    """
+    slos = {traffic.name: traffic.slo for traffic in traffic_classes(suite) if traffic.stage == stage}
+    inflations = {name: demonstrated_inflation(comparison.request_pairs, name, suite) for name in slos}
+    for inflation in inflations.values():
+        if inflation is not None:
+            note_inflation(estimate, "joules_per_token", inflation)
+
+    def count(execution: LoadObservation) -> float:
+        slo, inflation = slos.get(execution.stage), inflations.get(execution.stage)
+        by_usage = sum(request_metrics.output_tokens(rows, slo=slo) for rows in execution.with_ramp)
+        return by_usage if inflation is None else by_usage * math.exp(-inflation.by_block.get(execution.block, 0.0))
+
+    return count
+
+
 _PEAKS = {"queue_depth": (Gauge.WAITING, "how many wait"), "kv_usage": (Gauge.KV_USAGE, "the KV cache")}
 """Metrics that are the peak of a gauge, which a short stage may never show."""
 
@@ -67,6 +95,9 @@ def _not_reported(metric: str, stage: str, windows: Mapping[int, TelemetryWindow
     if window is not None and metric == "kv_usage_after" and not window.drained and window.reports(Gauge.KV_USAGE):
         reason = f"the candidate's server was not seen idle after {where}, so nothing is known of its rest"
         return invalid(reason, "see whether it goes on with requests that nobody waits for any more")
+    if window is not None and metric == "joules_per_token" and window.energy_j:
+        reason = f"the candidate has no good answer in {where}, so its energy is for no token"
+        return invalid(reason, LOOK_AT_ERRORS)
     reason = f"the candidate's server did not tell {metric} of {where}"
     return invalid(reason, "see whether the server serves `/metrics` and its engine tells this; or remove the check")
 

@@ -55,6 +55,22 @@ def block_telemetry(evidence: Evidence, metric: str, stage: str, arm: Arm) -> di
     return {block: value_of(windows[block]) if block in windows else None for block in sorted(blocks)}
 
 
+def block_joules_per_token(
+    evidence: Evidence, stage: str, arm: Arm, tokens_of: Callable[[LoadObservation], float]
+) -> dict[int, float | None]:
+    """Return the accelerators' energy over counted tokens for every block with a record of the client.
+
+    None if either is unknown or 0: accelerators at work use energy, and nothing can be divided by no token.
+    """
+    windows = windows_of(evidence, stage, arm)
+    found: dict[int, float | None] = {}
+    for block, executions in sorted(executions_of(evidence, stage_part(stage), arm).items()):
+        energy_j = windows[block].energy_j if block in windows else None
+        tokens = sum(map(tokens_of, executions))
+        found[block] = energy_j / tokens if energy_j and tokens else None
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Counted:
     """Count of the server, and the range that the client's count allows: failed requests leave it open."""
