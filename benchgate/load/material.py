@@ -1,9 +1,6 @@
 """All that a load reads before its plan can be made: prompts, lengths, schemas, pictures and tokenizers.
 
-Everything wrong in the files of a suite is reported at once. Prompts are JSON Lines of our own (`prompt`), of chat
-requests as OpenAI spells them (`messages`, bare or as the `body` of a batch or a log), or of conversations as ShareGPT
-spells them; the last also as one JSON array, as they are passed around.
-
+Everything wrong in the files of a suite is reported at once.
 Vocabularies have words of a single token, so that synthetic prompts have exactly the tokens they are to have. The
 tokenizer counts every word once, not every prompt: tokenizers in use never merge across the space before a word, and a
 text of such words is checked to be as long as its parts before any of them is used.
@@ -14,15 +11,15 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
+from benchgate.load.agent_sessions import load_sessions_file
+from benchgate.load.recorded_prompts import load_prompts_file
 from benchgate.load.traces import (
     MOST_PROBLEMS,
-    MOST_TOKENS,
     HeaderError,
     RowError,
     beyond,
@@ -32,12 +29,12 @@ from benchgate.load.traces import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS
-from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest
+from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest, RecordedSession
 from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Traces
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
-from benchgate.suite.formats import parse_json, parse_object, schema_problem
+from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
 from benchgate.suite.workload import Lengths
@@ -143,155 +140,6 @@ def _count_tokens(client: JsonClient, api: _TokenizeApi, text: str, target: Targ
     return count
 
 
-_OWN = ("id", "prompt", "system", "output_tokens")
-_SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
-             "bing": "assistant", "bard": "assistant", "system": "system"}  # fmt: skip
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-_KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
-_LIMITS = ("max_tokens", "max_completion_tokens")
-
-
-def load_prompts_file(path: Path, *, conversing: bool) -> tuple[RecordedRequest, ...]:
-    """Read every request, conversations whole with `conversing`, else up to a question. Raises SuiteError."""
-    source = str(path)
-    try:
-        text = read_text_file(path, RECORDED_BYTES, "utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        what = f"the prompts cannot be read ({error}); `prompts` names a JSON or JSONL file beside the suite"
-        raise SuiteError([Problem(source, None, None, "", what)]) from error
-    rows: list[RecordedRequest] = []
-    problems: list[Problem] = []
-    for line, element in _elements(text):
-        try:
-            rows.append(_recorded(parse_object(element), line, conversing))
-        except RowError as error:
-            problems.append(error.problem(source))
-        except ValueError as error:
-            problems.append(RowError(line, None, "", str(error)).problem(source))
-        if len(problems) == MOST_PROBLEMS:
-            break
-    if not rows and not problems:
-        problems.append(Problem(source, None, None, "", "the file has no prompts; write one JSON object for each"))
-    if problems:
-        raise SuiteError(problems)
-    return tuple(rows)
-
-
-def _elements(text: str) -> Iterator[tuple[int, str]]:
-    """The text of every object with the line it begins at: of a JSON array, or line by line."""
-    if not text.lstrip().startswith("["):
-        yield from ((n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip())
-        return
-    decoder, at, line = json.JSONDecoder(), text.index("[") + 1, 1
-    counted = 0
-    while True:
-        while at < len(text) and text[at] in " \t\r\n,":
-            at += 1
-        line, counted = line + text.count("\n", counted, at), at
-        if at >= len(text) or text[at] == "]":
-            if at >= len(text):
-                yield line, "["  # cut off: the array never ends, and so it is no JSON
-            return
-        try:
-            _, end = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
-            yield line, text[at : at + 200]  # whoever reads it says what is wrong there; nothing below can be found
-            return
-        yield line, text[at:end]
-        at = end
-
-
-def _recorded(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
-    body = values.get("body")
-    if isinstance(body, dict):
-        values = body
-    if "prompt" in values:
-        return _own(values, line)
-    if "messages" in values:
-        return _logged(values, line)
-    if "conversations" in values:
-        return _conversation(values, line, conversing)
-    found = ", ".join(f"`{key}`" for key in list(values)[:8]) or "an empty object"
-    raise RowError(line, None, "", f"found {found}; expected `prompt`, `messages` (a chat request) or `conversations`")
-
-
-def _own(values: dict[str, object], line: int) -> RecordedRequest:
-    if not set(values) & set(_LIMITS):  # a completion request as OpenAI spells it has further fields
-        for key in values:
-            if key not in _OWN:
-                near = get_close_matches(key, _OWN, n=1)
-                hint = f"did you mean `{near[0]}`?" if near else f"a row has {', '.join(_OWN)}"
-                raise RowError(line, None, key, f"unknown key; {hint}")
-    messages: list[Mapping[str, object]] = []
-    if values.get("system") is not None:
-        messages.append({"role": "system", "content": _text(values, "system", line)})
-    messages.append({"role": "user", "content": _text(values, "prompt", line)})
-    return RecordedRequest(tuple(messages), _limit(values, ("output_tokens", *_LIMITS), line), {}, line)
-
-
-def _logged(values: dict[str, object], line: int) -> RecordedRequest:
-    found = values["messages"]
-    if not isinstance(found, list) or not found:
-        raise RowError(line, None, "messages", "is no list of messages; write at least one")
-    messages = [_message(message, line) for message in found]
-    while messages and messages[-1]["role"] == "assistant":
-        messages.pop()  # the answer was recorded too; it is generated again
-    if not any(message["role"] == "user" for message in messages):
-        raise RowError(line, None, "messages", "has no message of a user to be answered")
-    fields = {key: values[key] for key in _KEPT if values.get(key) is not None}
-    return RecordedRequest(tuple(messages), _limit(values, _LIMITS, line), fields, line)
-
-
-def _message(message: object, line: int) -> Mapping[str, object]:
-    if not isinstance(message, dict) or message.get("role") not in _ROLES:
-        role = message.get("role") if isinstance(message, dict) else message
-        raise RowError(line, None, "messages", f"found the role {role!r}; expected one of {', '.join(sorted(_ROLES))}")
-    content = message.get("content")
-    if content is None and not message.get("tool_calls"):
-        raise RowError(line, None, "messages", f"the message of the {message['role']} has no `content`")
-    if content is not None and not isinstance(content, str | list):
-        raise RowError(line, None, "messages", "a `content` is neither text nor a list of parts")
-    return message
-
-
-def _conversation(values: dict[str, object], line: int, conversing: bool) -> RecordedRequest:
-    found = values["conversations"]
-    if not isinstance(found, list) or not found:
-        raise RowError(line, None, "conversations", "is no list of turns; take the row out")
-    messages: list[Mapping[str, object]] = []
-    for turn in found:
-        speaker = _SPEAKERS.get(str(turn.get("from"))) if isinstance(turn, dict) else None
-        if speaker is None:
-            raise RowError(line, None, "conversations", "a turn has no `from` that is human, gpt or system")
-        messages.append({"role": speaker, "content": _text(turn, "value", line)})
-        if speaker == "user" and not conversing:
-            break
-    while messages and messages[-1]["role"] != "user":
-        messages.pop()
-    if not messages:
-        raise RowError(line, None, "conversations", "has no turn of a human to be answered; take the row out")
-    return RecordedRequest(tuple(messages), None, {}, line)
-
-
-def _text(values: Mapping[str, object], key: str, line: int) -> str:
-    found = values.get(key)
-    if not isinstance(found, str) or not found.strip():
-        raise RowError(line, None, key, f"found {'an empty text' if isinstance(found, str) else repr(found)[:40]}; "
-                       "expected a text")  # fmt: skip
-    return found
-
-
-def _limit(values: Mapping[str, object], keys: tuple[str, ...], line: int) -> int | None:
-    for key in keys:
-        found = values.get(key)
-        if found is None:
-            continue
-        if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_TOKENS:
-            raise RowError(line, None, key, f"found {found!r}; expected a whole number of tokens, 1 to {MOST_TOKENS:,}")
-        return found
-    return None
-
-
 _T = TypeVar("_T")
 _PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
 _LARGEST_PICTURE = 20 * 2**20
@@ -306,6 +154,7 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
     material = Material(
         lengths=reading.each({name for w in reading.workloads for name in w.files}, reading.lengths),
         prompts=reading.each({w.prompts for w in reading.workloads if w.prompts is not None}, reading.prompts),
+        sessions=reading.each({w.sessions for w in reading.workloads if w.sessions is not None}, reading.sessions),
         schemas=reading.each({w.answer_schema for w in reading.workloads if isinstance(w.answer_schema, str)}, _schema),
         tools=reading.each({w.tools for w in reading.workloads if isinstance(w.tools, str)}, _tools),
         images=reading.each({name for w in reading.workloads if w.images for name in w.images.files}, _picture),
@@ -357,6 +206,43 @@ class _Reading:
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
+
+    def sessions(self, name: str, path: Path) -> tuple[RecordedSession, ...]:
+        """Read a file of agent sessions, and check it for every class of traffic that uses it."""
+        rows = load_sessions_file(path)
+        problems: list[Problem] = []
+        calls = sum(len(session.calls) for session in rows)
+        for traffic in self._classes:
+            if traffic.workload.sessions != name:
+                continue
+            planned = traffic.schedule.requests
+            if calls < planned:
+                what = f'the sessions have {calls:,} calls and "{traffic.name}" sends {planned:,} requests a block'
+                remedy = f"write `requests: {calls}` or fewer, or name a longer file"
+                problems.append(Problem(str(path), None, None, "", f"{what}; {remedy}"))
+            for session in rows:
+                requests = [call.request for call in session.calls]
+                problems += _too_long(path, session.line, requests, traffic, self._mark_tokens, self._context_tokens)
+        if problems:
+            raise SuiteError(list(dict.fromkeys(problems))[:MOST_PROBLEMS])
+        return rows
+
+
+def _too_long(
+    path: Path,
+    line: int,
+    requests: Sequence[RecordedRequest],
+    traffic: TrafficClass,
+    mark_tokens: int,
+    context_tokens: int | None,
+) -> Iterator[Problem]:
+    for number, request in enumerate(requests, start=1):
+        marks = mark_tokens * sum(message.get("role") == "user" for message in request.messages)
+        tokens_in = sum(text_tokens(message) for message in request.messages) + marks
+        tokens_out = request.output_tokens or traffic.workload.most_output_tokens or 0
+        if context_tokens is not None and tokens_in + tokens_out > context_tokens:
+            what = f"call {number} has at least {tokens_in:,} tokens and requests {tokens_out:,}"
+            yield Problem(str(path), line, None, "", f"{what}{beyond(context_tokens)}; take the session out")
 
 
 def read_lengths(path: Path, columns: set[str], context_tokens: int | None = None) -> tuple[ObservedLengths, ...]:

@@ -35,6 +35,34 @@ class Turn:
     think_s: float  # from the end of the previous answer to the time it is due
     carries: bool  # the model's earlier answers are filled in at run time (`model.request.fill_conversation`)
 
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Return the requests of the session that must be over before this one is due, by number."""
+        return (self.turn - 1,) if self.turn else ()
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """Return the requests whose answers are filled in, in the order of their slots."""
+        return tuple(range(self.turn)) if self.carries else ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCall(Turn):
+    """Position of a request in a recorded agent session, whose calls form a graph. `think_s` is the wait for tools."""
+
+    after: tuple[int, ...]  # calls that must be over before this one is due
+    filled_with: tuple[int, ...]  # calls whose answers are filled in
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Return `after`."""
+        return self.after
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """Return `filled_with`."""
+        return self.filled_with
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequest:
@@ -156,11 +184,30 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """Model call of a recorded agent session. Calls are known by their number in the session."""
+
+    request: RecordedRequest  # an assistant message whose `content` is None is a slot for an answer
+    after: tuple[int, ...]  # calls that must be over before this one is due
+    wait_s: float  # from the end of the last of them, or the start of the session, to its send
+    filled_with: tuple[int, ...] = ()  # calls whose answers fill the slots
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """Recorded agent session: a graph of calls, each after all that it depends on."""
+
+    calls: tuple[RecordedCall, ...]
+    line: int = 1  # in the file, from 1
+
+
+@dataclass(frozen=True, slots=True)
 class Material:
     """Contents of the load's files, by their names in the suite."""
 
     lengths: Mapping[str, Sequence[ObservedLengths]] = field(default_factory=dict)
     prompts: Mapping[str, Sequence[RecordedRequest]] = field(default_factory=dict)
+    sessions: Mapping[str, Sequence[RecordedSession]] = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     tools: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)  # as `data:` addresses

@@ -342,6 +342,7 @@ class Workload(Section):
         "Default: one word counts as one token"
     )
     prompts: Text | None = optional("Recorded requests instead of made-up ones")
+    sessions: Text | None = optional("File of recorded agent sessions, replayed as graphs of calls and waits")
     prefix: Prefix | None = optional("A shared beginning of the prompts")
     session: Session | None = optional("Conversations instead of single requests")
     leave: LeaveSpec | None = optional("Clients that disconnect before the end of their answer")

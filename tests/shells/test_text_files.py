@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.cli.options import read_waivers, today
 from benchgate.errors import BenchgateError
-from benchgate.load.material import load_prompts_file
+from benchgate.load.recorded_prompts import load_prompts_file
 from benchgate.pipeline.suite_file import read_prices, read_suite
 from benchgate.shadow.prompts import load_prompts
 from benchgate.system import RECORDED_BYTES, read_text_file

@@ -7,7 +7,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.load.material import load_prompts_file, read_inputs, read_lengths
+from benchgate.load.material import read_inputs, read_lengths
+from benchgate.load.recorded_prompts import load_prompts_file
 from benchgate.load.shards import stage_shard
 from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm

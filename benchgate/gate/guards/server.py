@@ -252,7 +252,8 @@ def _shares_prefixes(level: TrafficClass) -> bool:
     Background traffic repeats its prompts, more often on the faster arm.
     """
     workload = level.workload
-    shared = (workload.prefix, workload.session, workload.prompts, workload.tools, workload.answer_schema)
+    texts = (workload.prompts, workload.sessions)
+    shared = (workload.prefix, workload.session, *texts, workload.tools, workload.answer_schema)
     return level.is_background or level.schedule.trace is not None or any(part is not None for part in shared)
 
 

@@ -162,7 +162,7 @@ class PromptFile:
 
 def read_prompts(path: str, endpoint: Endpoint) -> PromptFile:
     """Read a file of prompts. Raises SuiteError, or ValueError for rows that the endpoint cannot take."""
-    from benchgate.load.material import load_prompts_file  # imports an HTTP client
+    from benchgate.load.recorded_prompts import load_prompts_file  # imports an HTTP client
 
     rows = load_prompts_file(Path(path), conversing=False)
     unfit = [row.line for row in rows if len(row.messages) != 1 or row.fields]
