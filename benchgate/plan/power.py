@@ -210,9 +210,16 @@ def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
 
 def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad, known: KnownNoise) -> PowerRow:
     """Return the power of a check on load; `number` selects its own random stream."""
+    if one.check.metric not in SESSION_METRICS:
+        return _load_power(number, one, suite, blocks, known)
+    found = _load_power(number, one, suite, replace(blocks, requests=blocks.sessions), known)  # one value each
+    row, cannot = found.power, found.power.cannot
+    unit = "sessions" if row.n_unit == "requests" else row.n_unit
+    return replace(found, power=replace(row, n_unit=unit, cannot=cannot and cannot.replace("requests", "sessions")))
+
+
+def _load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad, known: KnownNoise) -> PowerRow:
     check, row = one.check, unknown_power(one, suite)
-    if check.metric in SESSION_METRICS:
-        blocks = replace(blocks, requests=blocks.sessions)  # one value each
     if check.metric in TELEMETRY_METRICS:
         return PowerRow(replace(row, note="no forecast: it depends on the server's own reports"))
     if check.over is not None:

@@ -195,8 +195,9 @@ class Check(Section):
             why = ", which does not add up over accelerators" if info.field_name == "per" else ""
             raise ValueError(f"means nothing for {metric}{why}; it belongs to {', '.join(owners)}; remove it")
         if metric in ("itl", "session_e2e") and info.field_name == "statistic" and value == MEAN:
-            other = "judge tpot" if metric == "itl" else "judge p50"
-            raise ValueError(f"{metric} has not one value a request, and a mean is judged request by request; {other}")
+            why = "itl has many values a request" if metric == "itl" else "session_e2e has one value a session"
+            other = "tpot" if metric == "itl" else "p50"
+            raise ValueError(f"{why}, and a mean is judged request by request; judge {other}")
         return value
 
     @field_validator("direction")
