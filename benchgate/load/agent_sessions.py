@@ -1,6 +1,8 @@
-"""Files of recorded agent sessions: JSON Lines of our own, or OpenTelemetry GenAI spans as OTLP exports them in JSON.
+"""Files of recorded agent sessions, as JSON Lines.
 
-A session is a graph of model calls. The kind of a line is known by its keys; one file may hold both.
+A session is a graph of model calls. A line is a session of our own (`calls`), an OTLP export of OpenTelemetry GenAI
+spans (`resourceSpans`), a Weka or AgentX trace (`requests`), or a row of a Mooncake trace with a `session_id`. The kind
+of a line is known by its keys; one file may hold several.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.load.recorded_prompts import KEPT, LIMITS, read_limit, read_message
-from benchgate.load.traces import MOST_PROBLEMS, RowError, number_of
+from benchgate.load.traces import MOST_PROBLEMS, MOST_TOKENS, RowError, number_of
+from benchgate.model.arrivals import TracedRequest
 from benchgate.plan.model import RecordedCall, RecordedRequest, RecordedSession
 from benchgate.suite.formats import parse_object
 from benchgate.system import RECORDED_BYTES, read_text_file
@@ -33,6 +36,7 @@ def load_sessions_file(path: Path) -> tuple[RecordedSession, ...]:
         raise SuiteError([Problem(source, None, None, "", what)]) from error
     sessions: list[RecordedSession] = []
     spans: list[_Span] = []
+    rows: dict[str, RecordedSession] = {}  # of Mooncake traces, by session
     problems: list[Problem] = []
 
     def read(line: int, values: Mapping[str, object]) -> None:
@@ -40,9 +44,16 @@ def load_sessions_file(path: Path) -> tuple[RecordedSession, ...]:
             sessions.append(_own_session(values, line))
         elif "resourceSpans" in values:
             spans.extend(_spans(values, line))
+        elif "requests" in values:
+            sessions.append(_weka_session(values, line))
+        elif "session_id" in values:
+            name = str(values["session_id"])
+            rows[name] = _with_mooncake_row(rows.get(name), values, line)
         else:
             found = ", ".join(f"`{key}`" for key in list(values)[:8]) or "an empty object"
-            raise RowError(line, None, "", f"found {found}; expected `calls`, or `resourceSpans` of an OTLP export")
+            raise RowError(
+                line, None, "", f"found {found}; expected `calls`, `resourceSpans`, `requests` or `session_id`"
+            )
 
     for line, row in enumerate(text.split("\n"), start=1):
         if not row.strip():
@@ -57,7 +68,7 @@ def load_sessions_file(path: Path) -> tuple[RecordedSession, ...]:
             break
     if not problems:
         try:
-            sessions += _sessions_of_spans(spans)
+            sessions += [*rows.values(), *_sessions_of_spans(spans)]
         except RowError as error:
             problems.append(error.problem(source))
     if not sessions and not problems:
@@ -228,31 +239,58 @@ def _sessions_of_spans(spans: Sequence[_Span]) -> list[RecordedSession]:
         if span.operation in _OPERATIONS:
             key = span.attributes.get("gen_ai.conversation.id") or span.trace
             groups.setdefault(key, []).append(span)
-    return [_session(sorted(calls, key=lambda s: (s.start_ns, s.end_ns)), known) for calls in groups.values()]
+    return [
+        _graph([_Timed(one.start_ns, one.end_ns, _agents_of(one, known), _request(one), one.line) for one in calls])
+        for calls in groups.values()
+    ]
 
 
-def _session(calls: Sequence[_Span], known: Mapping[tuple[str, str], _Span]) -> RecordedSession:
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Recorded call with its times and the agents around it, outermost first."""
+
+    start_ns: int
+    end_ns: int
+    agents: tuple[str, ...]
+    request: RecordedRequest | TracedRequest
+    line: int
+
+
+def _graph(timed: Sequence[_Timed], block_tokens: int | None = None) -> RecordedSession:
     """Return the graph of calls: one depends on those that were over before it began, in its own or a related agent.
 
-    Agents are related if one runs inside the other, so sub-agents side by side stay independent of each other.
+    Agents are related if one runs inside the other, so sub-agents side by side stay independent of each other. Beside
+    calls of the outer agent, an inner one counts as a whole: the outer agent waits for its result.
     """
-    agents = [_agents_of(span, known) for span in calls]
+    calls = sorted(timed, key=lambda call: (call.start_ns, call.end_ns))
+    spans: dict[tuple[str, ...], tuple[int, int]] = {}  # start and end of the calls of each agent
+    for call in calls:
+        for depth in range(len(call.agents) + 1):
+            first_ns, last_ns = spans.get(call.agents[:depth], (call.start_ns, call.end_ns))
+            spans[call.agents[:depth]] = min(first_ns, call.start_ns), max(last_ns, call.end_ns)
 
     def precedes(first: int, second: int) -> bool:
-        depth = min(len(agents[first]), len(agents[second]))
-        related = agents[first][:depth] == agents[second][:depth]
-        return first < second and related and calls[first].end_ns <= calls[second].start_ns
+        one, two = calls[first], calls[second]
+        depth = min(len(one.agents), len(two.agents))
+        if first >= second or one.agents[:depth] != two.agents[:depth]:
+            return False
+        end_ns, start_ns = one.end_ns, two.start_ns
+        if len(one.agents) > depth:
+            end_ns = spans[one.agents[: depth + 1]][1]
+        if len(two.agents) > depth:
+            start_ns = spans[two.agents[: depth + 1]][0]
+        return end_ns <= start_ns
 
     recorded = []
-    for number, span in enumerate(calls):
+    for number, call in enumerate(calls):
         earlier = [one for one in range(number) if precedes(one, number)]
         after = tuple(one for one in earlier if not any(precedes(one, other) for other in earlier))
         since_ns = max((calls[one].end_ns for one in after), default=calls[0].start_ns)
-        wait_s = (span.start_ns - since_ns) * _NS
+        wait_s = (call.start_ns - since_ns) * _NS
         if wait_s > _LONGEST_WAIT_S:
-            raise RowError(span.line, None, "startTimeUnixNano", f"waits {wait_s:,.0f} s; at most 86,400 are replayed")
-        recorded.append(RecordedCall(_request(span), after, round(wait_s, 6)))
-    return RecordedSession(tuple(recorded), calls[0].line)
+            raise RowError(call.line, None, "", f"a call waits {wait_s:,.0f} s; at most 86,400 are replayed")
+        recorded.append(RecordedCall(call.request, after, round(wait_s, 6)))
+    return RecordedSession(tuple(recorded), calls[0].line, block_tokens)
 
 
 def _agents_of(span: _Span, known: Mapping[tuple[str, str], _Span]) -> tuple[str, ...]:
@@ -338,3 +376,71 @@ def _tool(tool: object) -> object:
     if not isinstance(tool, dict) or "function" in tool:
         return tool
     return {"type": "function", "function": {key: value for key, value in tool.items() if key != "type"}}
+
+
+_LOCAL = 2**40  # separates the hashes of traces whose hashes are their own
+
+
+def _weka_session(values: Mapping[str, object], line: int) -> RecordedSession:
+    """Return the graph of a trace of kv-cache-tester or AgentX: requests, and sub-agents with requests of their own."""
+    block = values.get("block_size")
+    if not isinstance(block, int) or not 1 <= block <= MOST_TOKENS:
+        raise RowError(line, None, "block_size", f"found {block!r}; expected the tokens of a hash")
+    scope = values.get("hash_id_scope")
+    if scope not in ("local", "global"):
+        raise RowError(line, None, "hash_id_scope", f"found {scope!r}; expected local or global")
+    calls = _weka_calls(values["requests"], (), 0.0, line * _LOCAL if scope == "local" else 0, line)
+    if not calls:
+        raise RowError(line, None, "requests", "has no calls; take the trace out")
+    return _graph(calls, block)
+
+
+def _weka_calls(found: object, agents: tuple[str, ...], since_s: float, scope: int, line: int) -> list[_Timed]:
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise RowError(line, None, "requests", "is no list of requests")
+    calls: list[_Timed] = []
+    for number, one in enumerate(found):
+        start_s = _seconds(one, "t", line) + since_s
+        if one.get("type") == "subagent":
+            inner = one.get("requests")
+            begins = [_seconds(r, "t", line) for r in inner if isinstance(r, dict)] if isinstance(inner, list) else []
+            # Published traces count the times of a sub-agent from the start of the trace, raw ones from its own.
+            relative = bool(begins) and min(begins) < start_s
+            name = f"{one.get('agent_id')} {number}"
+            calls += _weka_calls(inner, (*agents, name), start_s if relative else 0.0, scope, line)
+        elif one.get("type") in ("n", "s"):
+            end_s = start_s + _seconds(one, "api_time", line)
+            request = _traced(one, "in", "out", scope, line)
+            calls.append(_Timed(round(start_s / _NS), round(end_s / _NS), agents, request, line))
+        else:
+            raise RowError(line, None, "type", f"found {one.get('type')!r}; expected n, s or subagent")
+    return calls
+
+
+def _with_mooncake_row(session: RecordedSession | None, values: Mapping[str, object], line: int) -> RecordedSession:
+    """Add a row to its session: a call after the one before, `delay` milliseconds after its answer."""
+    calls = () if session is None else session.calls
+    wait_s = _seconds(values, "delay", line) / 1000 if calls and "delay" in values else 0.0
+    request = _traced(values, "input_length", "output_length", 0, line)
+    call = RecordedCall(request, (len(calls) - 1,) if calls else (), wait_s)
+    return RecordedSession((*calls, call), line if session is None else session.line)
+
+
+def _seconds(values: Mapping[str, object], key: str, line: int) -> float:
+    found = number_of(values.get(key))
+    if found is None or not 0 <= found <= _LONGEST_WAIT_S * 1000:
+        raise RowError(line, None, key, f"found {values.get(key)!r}; expected a time of at least 0")
+    return found
+
+
+def _traced(values: Mapping[str, object], key_in: str, key_out: str, scope: int, line: int) -> TracedRequest:
+    tokens = []
+    for key in (key_in, key_out):
+        found = values.get(key)
+        if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_TOKENS:
+            raise RowError(line, None, key, f"found {found!r}; expected a whole number of tokens, 1 to {MOST_TOKENS:,}")
+        tokens.append(found)
+    hashes = values.get("hash_ids", [])
+    if not isinstance(hashes, list) or not all(type(one) is int and 0 <= one < _LOCAL for one in hashes):
+        raise RowError(line, None, "hash_ids", "is no list of whole numbers")
+    return TracedRequest(0, tokens[0], tokens[1], tuple(scope + one for one in hashes), line)

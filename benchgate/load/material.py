@@ -27,6 +27,7 @@ from benchgate.load.traces import (
     load_traces,
     tokens_of,
 )
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS
 from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest, RecordedSession
@@ -231,14 +232,17 @@ class _Reading:
 def _too_long(
     path: Path,
     line: int,
-    requests: Sequence[RecordedRequest],
+    requests: Sequence[RecordedRequest | TracedRequest],
     traffic: TrafficClass,
     mark_tokens: int,
     context_tokens: int | None,
 ) -> Iterator[Problem]:
     for number, request in enumerate(requests, start=1):
-        marks = mark_tokens * sum(message.get("role") == "user" for message in request.messages)
-        tokens_in = sum(text_tokens(message) for message in request.messages) + marks
+        if isinstance(request, RecordedRequest):
+            marks = mark_tokens * sum(message.get("role") == "user" for message in request.messages)
+            tokens_in = sum(text_tokens(message) for message in request.messages) + marks
+        else:
+            tokens_in = request.input_tokens or 0
         tokens_out = request.output_tokens or traffic.workload.most_output_tokens or 0
         if context_tokens is not None and tokens_in + tokens_out > context_tokens:
             what = f"call {number} has at least {tokens_in:,} tokens and requests {tokens_out:,}"

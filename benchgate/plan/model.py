@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from benchgate.model.arrivals import peak_rps
+from benchgate.model.arrivals import TracedRequest, peak_rps
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ModelRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
@@ -187,7 +187,7 @@ class RecordedRequest:
 class RecordedCall:
     """Model call of a recorded agent session. Calls are known by their number in the session."""
 
-    request: RecordedRequest  # an assistant message whose `content` is None is a slot for an answer
+    request: RecordedRequest | TracedRequest  # a message without `content` is a slot; of a trace, only lengths
     after: tuple[int, ...]  # calls that must be over before this one is due
     wait_s: float  # from the end of the last of them, or the start of the session, to its send
     filled_with: tuple[int, ...] = ()  # calls whose answers fill the slots
@@ -199,6 +199,7 @@ class RecordedSession:
 
     calls: tuple[RecordedCall, ...]
     line: int = 1  # in the file, from 1
+    block_tokens: int | None = None  # that a hash of a trace stands for
 
 
 @dataclass(frozen=True, slots=True)

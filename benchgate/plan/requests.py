@@ -165,8 +165,14 @@ def _session_calls(
     builder = RequestBuilder.of(workload, group.material)
     lengths = draw_lengths(workload, group.material, generator)
     for number, (session, offset) in enumerate(zip(sessions, offsets, strict=True)):
+        texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, session.block_tokens)
         for turn, call in enumerate(session.calls):
-            ask = builder.recorded(call.request, call.request.messages, next(lengths)[1])
+            request, output_tokens = call.request, next(lengths)[1]
+            if isinstance(request, RecordedRequest):
+                ask = builder.recorded(request, request.messages, output_tokens)
+            else:
+                prompt = texts.hashed(request.hash_ids, request.input_tokens or 1, generator)
+                ask = builder.made_up(texts, prompt, request.output_tokens or output_tokens, generator)
             last, carries = turn == len(session.calls) - 1, bool(call.filled_with)
             place = SessionCall(number, turn, last, call.wait_s, carries, call.after, call.filled_with)
             seed = int(generator.integers(_SEEDS))

@@ -15,7 +15,7 @@ from benchgate.load.material import read_inputs
 from benchgate.load.results import StageResult
 from benchgate.load.workers import run_stage
 from benchgate.model.request_metrics import session_e2e_s, session_succeeded
-from benchgate.plan.model import PlannedStage
+from benchgate.plan.model import PlannedStage, RecordedRequest
 from benchgate.plan.schedule import Plan, make_plan
 from benchgate.suite.schema import Suite
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
@@ -211,7 +211,9 @@ def test_spans_become_a_graph_in_which_sub_agents_are_independent(tmp_path: Path
     graph = [(call.after, round(call.wait_s * 1000)) for call in session.calls]
     assert graph == [((), 0), ((0,), 10), ((0,), 20), ((1,), 50), ((2,), 150), ((3, 4), 20)]
     assert session.calls[-1].request.output_tokens == 7
-    assert session.calls[-1].request.messages == (
+    joined = session.calls[-1].request
+    assert isinstance(joined, RecordedRequest)
+    assert joined.messages == (
         {"role": "user", "content": "q"},
         {
             "role": "assistant",
@@ -226,3 +228,39 @@ def test_spans_without_the_content_of_messages_are_refused(tmp_path: Path) -> No
     path = written(tmp_path, otlp(span("plan", "", 0, 1, operation__name="chat")))
     with pytest.raises(SuiteError, match="record the content of messages"):
         load_sessions_file(path)
+
+
+def weka(**values: object) -> dict[str, object]:
+    return {"type": "s", "model": "m", "in": 100, "out": 5, "hash_ids": [1, 2], **values}
+
+
+@pytest.mark.parametrize("since_s", [0.0, 3.0], ids=["times of the sub-agent", "times of the trace"])
+def test_weka_trace_becomes_a_graph_with_its_sub_agent(tmp_path: Path, since_s: float) -> None:
+    inner = [weka(t=since_s + 0.0, api_time=1.0), weka(t=since_s + 2.0, api_time=1.0)]
+    trace = {
+        "id": "t", "models": ["m"], "block_size": 64, "hash_id_scope": "local",
+        "requests": [
+            weka(t=0.0, api_time=2.0),
+            {"t": 3.0, "type": "subagent", "agent_id": "a", "requests": inner},
+            weka(t=4.0, api_time=1.0),
+            weka(t=7.0, api_time=1.0, hash_ids=[1, 2, 3], **{"in": 150}),
+        ],
+    }  # fmt: skip
+    (session,) = load_sessions_file(written(tmp_path, trace))
+    graph = [(call.after, call.wait_s) for call in session.calls]
+    assert graph == [((), 0.0), ((0,), 1.0), ((0,), 2.0), ((1,), 1.0), ((2, 3), 1.0)]
+    requests = planned(tmp_path, requests=5).blocks[0].stages[0].requests
+    first, last = (str(requests[at].ask.prompt).split() for at in (0, 4))
+    assert (len(first), len(last)) == (100, 150)
+    assert first[:64] == last[:64] and requests[4].ask.output_tokens == 5
+
+
+def test_mooncake_rows_of_one_session_follow_each_other(tmp_path: Path) -> None:
+    rows = [
+        {"session_id": "a", "input_length": 60, "output_length": 4, "hash_ids": [1]},
+        {"session_id": "b", "input_length": 60, "output_length": 4, "hash_ids": [2]},
+        {"session_id": "a", "input_length": 90, "output_length": 4, "hash_ids": [1], "delay": 250},
+    ]
+    first, second = load_sessions_file(written(tmp_path, *rows))
+    assert [(call.after, call.wait_s) for call in first.calls] == [((), 0.0), ((0,), 0.25)]
+    assert len(second.calls) == 1
