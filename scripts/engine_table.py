@@ -1,12 +1,17 @@
-"""The table of engines in docs/engines.md, from docs/engines.yaml."""
+"""The tables of docs/engines.md: engines from docs/engines.yaml, dialects and telemetry from the code."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
+from benchgate.targets.dialect import DIALECTS
+from benchgate.telemetry.engine_metrics import PAGES, MetricNames
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = {
@@ -93,3 +98,51 @@ def _link(source: str) -> str:
     return (
         f"[{name} {path.rsplit('/', 1)[-1]}](https://github.com/{owner}/{name}/blob/{commit}/{path}) at `{commit[:9]}`"
     )
+
+
+_GROUPS: dict[str, tuple[TelemetryMetric, ...]] = {
+    "running, waiting": (Gauge.RUNNING, Gauge.WAITING),
+    "queue time": (Counter.QUEUE_S,),
+    "prefill, decode time": (Counter.PREFILL_S, Counter.DECODE_S),
+    "KV cache usage": (Gauge.KV_USAGE,),
+    "prefix cache hits": (Counter.PREFIX_HITS,),
+    "speculation": (Counter.DRAFTED, Gauge.ACCEPTANCE),
+    "preemptions": (Counter.PREEMPTIONS,),
+    "tokens": (Counter.PROMPT_TOKENS, Counter.GENERATION_TOKENS),
+    "finished requests": (Counter.REQUESTS,),
+}
+
+
+def telemetry_table() -> str:
+    """Write which metrics are read of each engine's page."""
+    lines = [f"| `engine` | page | {' | '.join(_GROUPS)} |", "|---" * (2 + len(_GROUPS)) + "|"]
+    for engine, page in PAGES.items():
+        place = f"`{page.path}`" if page.ports is None else f"`{page.path}`, of port {page.ports[0]} on {page.ports[1]}"
+        cells = [_metric_cell(page.names, group) for group in _GROUPS.values()]
+        lines.append(f"| `{engine}` | {place} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _metric_cell(names: MetricNames, group: tuple[TelemetryMetric, ...]) -> str:
+    found = [name for metric in group for source in names.get(metric, ()) for name in source.names]
+    if not found:
+        return "no"
+    has_triton = any(name.startswith("nv_") for source in names.values() for one in source for name in one.names)
+    return "vLLM backend" if has_triton and all(name.startswith("vllm:") for name in found) else "yes"
+
+
+def dialect_table() -> str:
+    """Write the request fields and pages of each dialect."""
+    head = ("`engine`", "to run to the full length", "always sent", "version", "about itself", "health")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for dialect in DIALECTS.values():
+        cells = (
+            f"`{dialect.engine}`",
+            "-" if dialect.ignore_eos is None else f"`{json.dumps(dialect.ignore_eos)}`",
+            f"`{json.dumps(dialect.extra)}`" if dialect.extra else "-",
+            "-" if dialect.version_at is None else f"`{dialect.version_at[1]}` of `{dialect.version_at[0]}`",
+            ", ".join(f"`{path}`" for path in dialect.about_at) or "-",
+            "-" if dialect.health_path is None else f"`{dialect.health_path}`",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

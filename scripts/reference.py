@@ -19,7 +19,7 @@ from scripts.ci_reference import (
     webhook_example,
 )
 from scripts.cli_reference import commands
-from scripts.engine_table import engine_table
+from scripts.engine_table import dialect_table, engine_table, telemetry_table
 from scripts.pictures import PICTURES
 from scripts.suite_reference import fault_table, suite_example, suite_sections
 from scripts.verdict_reference import (
@@ -74,6 +74,8 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/suite.md", "sections"): suite_sections,
     ("reference/suite.md", "every-key"): lambda: suite_example("every-key"),
     ("engines.md", "engines"): engine_table,
+    ("engines.md", "dialects"): dialect_table,
+    ("engines.md", "telemetry"): telemetry_table,
     ("guides/servers.md", "faults"): fault_table,
     ("reference/cli.md", "commands"): commands,
     ("guides/ci.md", "inputs of gate.yml"): inputs_of_workflow,

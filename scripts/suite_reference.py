@@ -25,6 +25,7 @@ _GUIDES = {
     "error_budget": "verdict.md#error-budgets",
     "load": "../guides/load.md",
     "load-workload": "../guides/load.md#workloads",
+    "load-workload-prompts": "#recorded-prompts",
     "load-sweep": "../guides/load.md#stages",
     "load-sweep-classes": "../guides/load.md#classes-and-slos",
     "load-sweep-actions": "../guides/load.md#actions-during-a-stage",

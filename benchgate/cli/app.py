@@ -93,8 +93,13 @@ class ColorChoice(StrEnum):
     NEVER = "never"
 
 
-def _set(name: str) -> Callable[[Any], None]:
-    return lambda value: setattr(settings, name, value)
+def _set(name: str) -> Callable[..., None]:
+    def callback(context: typer.Context, value: Any) -> None:
+        # Before the command they count too: after it, only those that are given.
+        if context.parent is None or value not in (False, ColorChoice.AUTO):
+            setattr(settings, name, value)
+
+    return callback
 
 
 def _hold(
@@ -221,6 +226,11 @@ class RootCommands(Commands):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = LazyCommands(self.commands)
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the parameters before a command, and those that every command has."""
+        *own, help_option = super().get_params(ctx)
+        return [*own, *_output_options(), help_option]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print or write the help."""

@@ -9,6 +9,7 @@ import typer
 
 from benchgate.cli.saying import say
 from benchgate.errors import TargetError, UsageError
+from benchgate.model.request import ENDPOINTS
 
 if TYPE_CHECKING:
     from benchgate.doctor.transcript import Recorded
@@ -46,7 +47,6 @@ def capture(
     from benchgate.doctor.transcript import NO_PAGE, record
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.load.standalone.run import target_of, with_model
-    from benchgate.model.request import ENDPOINTS
 
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UsageError(f"--output: {output} is there already and not an empty folder; name another")

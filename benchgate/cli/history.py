@@ -15,10 +15,11 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.completion import complete_stages, complete_suites
 from benchgate.cli.options import find_suite, today
-from benchgate.cli.saying import inform, log, say, say_json_text
+from benchgate.cli.runs import short_time
+from benchgate.cli.saying import inform, log, say, say_escaped, say_json_text, stdout_screen
 from benchgate.errors import ExitCode, UsageError
 from benchgate.escape import terminal_line
-from benchgate.report.table import aligned
+from benchgate.report.screen import PLAIN, Screen, table_lines
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run, TrendPoint
@@ -66,6 +67,7 @@ def trend_document(
     statistic: str | None,
     by: TrendBy | None = None,
     measurements: Mapping[str, str] | None = None,
+    screen: Screen = PLAIN,
 ) -> str | bytes:
     """Return the output; points of one series stand together.
 
@@ -81,7 +83,7 @@ def trend_document(
             series.setdefault(point.series(by), []).append(point)
         points = [point for some in series.values() for point in some]
     if output is TrendFormat.TEXT:
-        return _text(points, metric, statistic, by, breaks)
+        return _text(points, metric, statistic, by, breaks, screen)
     if output in (TrendFormat.JSON, TrendFormat.CSV):
         from benchgate.model.run import TrendPoint
         from benchgate.report.display import unit_of
@@ -110,7 +112,7 @@ def emit(document: str | bytes, output: TrendFormat, out: Path | None) -> None:
     """Write the output to a file atomically and log its name, or print it."""
     if out is None:
         text = document if isinstance(document, str) else document.decode()
-        (say_json_text if output is TrendFormat.JSON else say)(text)
+        {TrendFormat.JSON: say_json_text, TrendFormat.TEXT: say_escaped}.get(output, say)(text)
         return
     from benchgate.site.folder import write_whole
 
@@ -124,13 +126,16 @@ def _text(
     statistic: str | None,
     by: TrendBy | None,
     breaks: Mapping[Place, str],
+    screen: Screen,
 ) -> str:
+    """Return the table of the points, escaped."""
     from benchgate.report.display import in_its_unit, value_with_limits
     from benchgate.report.trend import place_of
 
     with_limits = by is not None or metric.startswith("usd_")  # a cost without its interval looks like a price
     heading = metric if statistic is None else f"{metric} {statistic}"
-    rows = [("started", "run", "suite", "candidate", "verdict", "stage or task", heading)]
+    headings = ("started", "run", "suite", "candidate", "verdict", "stage or task", heading)
+    rows: list[list[str]] = []
     for point in points:
         value = in_its_unit(metric, point.value)
         if with_limits:
@@ -140,17 +145,18 @@ def _text(
             notes.append(f"({why} than before)")
         run, place = point.label or point.run_id[:13], point.stage or point.task or "-"
         cell = "  ".join((value, *notes))
-        rows.append((point.started_at, run, point.suite, point.deployment, point.outcome or "-", place, cell))
-    first, *others = aligned(rows)
+        started = point.started_at if screen.columns is None else short_time(point.started_at)
+        rows.append([started, run, point.suite, point.deployment, point.outcome or "-", place, cell])
+    first, *others = table_lines(screen, headings, rows, shrink=(1, 2, 3))
     lines = [first]
     previous = None
     for point, row in zip(points, others, strict=True):
         if by is not None and point.series(by) != previous:
             previous = point.series(by)
             runs = len({other.run_id for other in points if other.series(by) == previous})
-            lines += ["", f"{by} {previous}, {runs:,} {'run' if runs == 1 else 'runs'}:"]
+            lines += ["", terminal_line(f"{by} {previous}, {runs:,} {'run' if runs == 1 else 'runs'}:")]
         lines.append(row)
-    return "".join(f"{terminal_line(line)}\n" for line in lines)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def trend(
@@ -191,7 +197,8 @@ def trend(
         points = _narrowed(points, metric, served)
         measured = opened.measurements({point.run_id for point in points})
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
-        emit(trend_document(points, output, metric, statistic, by, measured), output, out)
+        screen = PLAIN if out is not None else stdout_screen()
+        emit(trend_document(points, output, metric, statistic, by, measured, screen), output, out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:

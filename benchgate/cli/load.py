@@ -82,8 +82,9 @@ def load(
     prompts: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE",
-            help="Prompts to send: JSON Lines of ours, OpenAI's or ShareGPT's.",
+            metavar="SOURCE",
+            help="Prompts to send: a file, the folder of a data set, hf:ORG/NAME@COMMIT, `builtin`, or a mapping as "
+            "in a suite, like '{source: builtin, where: {category: code}}'.",
             rich_help_panel=_REQUESTS,
         ),
     ] = None,

@@ -266,7 +266,7 @@ def shown(decision: Decision, output: OutputOptions, code: ExitCode) -> str:
         check = find_check(decision.verdict, output.explain)
         if output.format is Format.JSON:
             return document_json(with_exit_code(with_steps(decision.document, check), code))
-        return render_explanation(decision.verdict, check)
+        return render_explanation(decision.verdict, check, stdout_screen())
     if output.format is Format.JSON:
         return decision.json(code)
     if output.format is Format.TEXT:

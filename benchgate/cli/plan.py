@@ -15,7 +15,7 @@ from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import inform, log_text, say, say_json, stdout_screen
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
-from benchgate.report.screen import table_width, wrapped_lines
+from benchgate.report.screen import Screen, table_lines, table_width, wrapped_lines
 from benchgate.report.table import aligned
 from benchgate.suite.loader import default_checks, line_of
 from benchgate.suite.rules.load import suite_warnings
@@ -44,7 +44,9 @@ def plan(
     suites: Annotated[list[str], typer.Argument(metavar="SUITE...", help="Suite files, or names of shipped suites.")],
     store: options.StoreOption = options.STORE,
     allow_code: options.AllowCodeOption = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask servers for their tokenizers.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Contact no server for its tokenizer and no hub for data sets.")
+    ] = False,
     output: options.ResultFormatOption = ResultFormat.TEXT,
 ) -> None:
     """Check suites; show what a run would cost
@@ -158,7 +160,8 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
 
 
 def _lines(source: str, found: Preview) -> Iterator[str]:
-    yield f"{source}: {_how_long(found)}; {_how_much(found)}; nothing was sent"
+    sentence = f"{source}: {_how_long(found)}; {_how_much(found)}; nothing was sent"
+    yield from Screen(stdout_screen().columns).wrapped(sentence, _INDENT, first="")
     where = "on both arms" if found.arms > 1 else "of the one deployment"
     if found.starts:
         yield f"starts   {found.starts:,} {where}, from nothing to a first good completion"
@@ -177,6 +180,14 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         else:
             rest = "" if found.load_s_known else "; closed loops take as long as the servers need"
             yield f"{_INDENT}the schedules take {show_duration(found.load_s)}{rest}"
+        shares = [
+            f"{show_percent(s.shared_prefix_ratio)} at {s.demand.name}"
+            for s in found.stages
+            if round(s.shared_prefix_ratio, 2)
+        ]
+        if shares:
+            found_by = "of the prompts' tokens would be found in a prefix cache without a limit"
+            yield from _wrapped("shared", f"{', '.join(shares)} {found_by}")
     if found.capacity_requests:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
     if found.eval_items:
@@ -223,7 +234,7 @@ def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None)
     rows = [*_CHECK_HEADINGS, *map(_check_row, checks)]
     if table_width(rows[0], rows[1:]) > (stdout_screen().columns or _WIDTH):
         rows = [row[:-1] for row in rows]  # the noise is in the JSON
-    yield from aligned(rows)
+    yield from table_lines(Screen(stdout_screen().columns), rows[0], rows[1:], shrink=(0,))
     yield ""
     yield from _wrapped(
         "detected",
@@ -289,8 +300,7 @@ def _total_lines(found: RunCostRange) -> list[str]:
 
 
 def _wrapped(title: str, text: str) -> list[str]:
-    first = title.ljust(len(_INDENT))
-    return wrapped_lines(text, min(_WIDTH, stdout_screen().columns or _WIDTH), first, _INDENT)
+    return wrapped_lines(text, min(_WIDTH, stdout_screen().columns or _WIDTH), title.ljust(len(_INDENT)), _INDENT)
 
 
 def _check_row(check: CheckPower) -> tuple[str, ...]:

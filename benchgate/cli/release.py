@@ -48,6 +48,9 @@ def publish(
     push_metrics: Annotated[
         str | None, typer.Option(metavar="URL", help="Push the run's metrics to this Pushgateway.")
     ] = None,
+    otlp: Annotated[
+        str | None, typer.Option(metavar="URL", help="Send the run's trace and histograms to this OTLP endpoint.")
+    ] = None,
     pr: Annotated[int | None, typer.Option(min=1, help="Pull request.", show_default="the CI event's")] = None,
     sha: Annotated[str | None, typer.Option(help="Commit.", show_default="the CI event's")] = None,
     details_url: Annotated[
@@ -84,13 +87,13 @@ def publish(
 
     Example: benchgate publish chat-3 --comment --commit-status
     """
-    if not any((comment, check_run, commit_status, deployment, summary, webhook, push_metrics, slack)):
+    if not any((comment, check_run, commit_status, deployment, summary, webhook, push_metrics, otlp, slack)):
         raise UsageError(
             "nothing to publish to; add --comment, --check-run, --commit-status, --deployment, --summary, --webhook, "
-            "--slack or --push-metrics"
+            "--slack, --push-metrics or --otlp"
         )
     of_a_run = {"RUN": run, "--suite": suite, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
-    of_a_run |= {"--webhook": webhook, "--slack": slack, "--push-metrics": push_metrics}
+    of_a_run |= {"--webhook": webhook, "--slack": slack, "--push-metrics": push_metrics, "--otlp": otlp}
     subjects = {"RUN": run, "--begin": begin, "--no-verdict": no_verdict}
     named = [name for name, value in subjects.items() if value is not None]
     if not named:
@@ -115,7 +118,7 @@ def publish(
     )
 
     targets = GitHubTargets(comment, check_run, commit_status, deployment, summary)
-    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack)
+    elsewhere = parse_web_targets(webhook, push_metrics, slack=slack, otlp=otlp)
     context = github_context(os.environ, sha=sha, pull=pr, details_url=details_url)
     if run is None:
         of_a_run |= {"--exit-verdict": exit_verdict} | ({"--comment": comment, "--summary": summary} if begin else {})
@@ -292,12 +295,16 @@ def promote(
     origin = origin_of(os.environ, by=by, ref=ref, commit=commit, protected=protected, user=user)
     doubt = unprotected_because(os.environ)
     _require_fixed_name(run, or_promoted=withdraw is not None)
+    hook = None
+    if run_hook is not None:
+        from benchgate.release.promote import hook_command  # slow to import
+
+        hook = hook_command(run_hook)
     with options.open_store(store, run) as opened:
         from benchgate.model.run import MAX_PROMOTION_AGE_S
         from benchgate.release import promote
-        from benchgate.release.promote import hook_command, run_promotion_hook
+        from benchgate.release.promote import run_promotion_hook
 
-        hook = None if run_hook is None else hook_command(run_hook)
         run_id = opened.resolve(run, whole=True)
         if withdraw is not None:
             recorded = promote.withdraw(opened, run_id, origin, withdraw)
@@ -399,9 +406,13 @@ def verify(
     """
     if (report, suite, store, bundle) == (None,) * 4:
         raise UsageError("nothing to hold it against; give --report, --suite, --store or --bundle, as many as you have")
+    if bundle is not None:
+        from benchgate.release.verify import require_sigstore  # slow to import, as those below
+
+        require_sigstore()
     try:
         with statement.open("rb") as file:
-            from benchgate.release.attest import LONGEST_BYTES, read_statement  # slow to import, as those below
+            from benchgate.release.attest import LONGEST_BYTES, read_statement
 
             data = file.read(LONGEST_BYTES + 1)
     except OSError as error:

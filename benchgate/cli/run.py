@@ -44,7 +44,7 @@ def run(
         tuple[str, str] | None,
         typer.Option(
             metavar="ARM=DIR...",
-            help="baseline=DIR candidate=DIR: judge what `lm_eval --log_samples` wrote elsewhere; send nothing.",
+            help="baseline=DIR candidate=DIR: judge samples of lm-eval, inspect_ai or NeMo Evaluator; send nothing.",
         ),
     ] = None,
     store: options.StoreOption = options.STORE,
@@ -315,6 +315,12 @@ def _resume(
     ignore_missing_spool: bool,
 ) -> ExitCode:
     """Resume an interrupted run: the newest one unless `run` names it."""
+    if arguments.label is not None:
+        raise UsageError("a resumed run keeps its label, or none; leave --label out")
+    if arguments.only is not None or arguments.quick:
+        raise UsageError(
+            "a run of one part, or a quick one, cannot be resumed; run it again, or leave --only and --quick out"
+        )
     require_stored(arguments.store, *([run] if run is not None else []))
     from benchgate.pipeline.suite_file import read_suite  # slow to import, and not needed to refuse a run
 
@@ -324,12 +330,6 @@ def _resume(
         raise UsageError(
             f"--resume continues one run, and this suite has {len(several)} candidates: name its candidate with "
             f"--candidate, one of {', '.join(several)}"
-        )
-    if arguments.label is not None:
-        raise UsageError("a resumed run keeps its label, or none; leave --label out")
-    if arguments.only is not None or arguments.quick:
-        raise UsageError(
-            "a run of one part, or a quick one, cannot be resumed; run it again, or leave --only and --quick out"
         )
     waivers = waivers_for_run(arguments.waiver_file, file.suite)
     with output.cleared_on_failure() as clear:

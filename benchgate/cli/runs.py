@@ -193,7 +193,7 @@ def _table(found: list[ListedRun], screen: Screen) -> list[str]:
         rows.append([
             prefix if prefixes.count(prefix) == 1 else one.run.id,
             one.run.label or "",
-            one.run.started_at[:16].replace("T", " ") if screen.columns is None else _short_time(one.run.started_at),
+            one.run.started_at[:16].replace("T", " ") if screen.columns is None else short_time(one.run.started_at),
             one.run.suite_name,
             _arms(one.run),
             _state(one),
@@ -211,7 +211,7 @@ def _table(found: list[ListedRun], screen: Screen) -> list[str]:
     )
 
 
-def _short_time(instant: str) -> str:
+def short_time(instant: str) -> str:
     """Return `23 Nov 14:05`, or `23 Nov 2025` of another year (UTC), as `ls -l` does."""
     try:
         at = datetime.fromisoformat(instant)

@@ -50,7 +50,7 @@ class Redaction:
         self._secrets = tuple({secret for found in target.secrets for secret in _parts(found)})
         if any(len(secret) < _SHORTEST_SECRET for secret in self._secrets):
             needed = f"a key or secret header has fewer than {_SHORTEST_SECRET} characters"
-            raise UsageError(f"{needed}, and cannot be told from other text; use a longer one for the capture")
+            raise UsageError(f"{needed} and may also be ordinary text; use a longer one for the capture")
         self._names = tuple(name for name in _names(target) if len(name) >= _SHORTEST_NAME)
         forms = {form for secret in self._secrets for form in _spellings(secret)}
         forms |= {name.encode() for name in self._names}

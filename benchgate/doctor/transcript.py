@@ -101,7 +101,7 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
         if text is None:
             yield Recorded(name, None, reason=f"the server reports no context of at most {_LARGEST_CONTEXT} tokens")
             continue
-        path = ENDPOINTS[endpoint].path_for(target.model, stream=json.loads(text).get("stream", False))
+        path = ENDPOINTS[endpoint].path_for(target.model, stream='"stream": true' in text)
         response = _exchange(target, "POST", server.path(path), text)
         if isinstance(response, str):
             yield Recorded(name, None, reason=response)

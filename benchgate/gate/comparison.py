@@ -17,16 +17,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
 from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
+from benchgate.model.columns import select_rows
 from benchgate.model.deployment import Arm, describe_hardware, engine_version_of
 from benchgate.model.metric import COST_METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread, format_age, staleness_reasons
-from benchgate.model.records import FloatArray
+from benchgate.model.records import FloatArray, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import MeanTest, VarianceComponent, paired_t, two_sample_t
 from benchgate.stats.sequential import look_alphas
 from benchgate.stats.trace import Trace
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
 
 MEASURE_TOGETHER = "measure baseline and candidate in one run"
@@ -213,6 +217,23 @@ def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> Qual
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
     """Return the executions of one stage on one arm by block number."""
     return {o.block: o for o in evidence.load if o.stage == stage and o.arm is arm}
+
+
+def by_adapter(observation: LoadObservation, traffic: TrafficClass, seed: int) -> dict[str, LoadObservation]:
+    """Split an execution by the adapters that its requests were for, without those of the ramp, in the suite's order.
+
+    `seed` is that of the measured suite.
+    """
+    drawn = {
+        use: np.array([traffic.adapter_of(seed, observation.block, index) for index in columns.index.tolist()], object)
+        for use, columns in (("requests", observation.requests), ("left", observation.left))
+    }
+    found = {}
+    for adapter in traffic.workload.adapters:
+        requests, left = (select_rows(getattr(observation, use), names == adapter) for use, names in drawn.items())
+        if len(requests) or len(left):
+            found[adapter] = replace(observation, requests=requests, left=left, ramp=RequestColumns.pack([]))
+    return found
 
 
 def measured_twice(evidence: Evidence) -> str | None:

@@ -34,6 +34,7 @@ from benchgate.gate.reasons import (
     noise_notes,
     verdict_reason,
 )
+from benchgate.gate.summary.replica_figures import replica_figures
 from benchgate.gate.summary.slow_replicas import slow_replica_notes
 from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
@@ -94,6 +95,7 @@ def judge(
         policy_sha256=policy_sha256(suite.to_stored()["gate"]),
         differences=differences(comparison, suite),
         notes=notes,
+        replicas=replica_figures(judged),
         next_step=todo,
         waivers=states,
         as_of=waivers.as_of if waivers is not None else None,

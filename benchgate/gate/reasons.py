@@ -224,7 +224,7 @@ def _needed_for_bound(estimate: Estimate, value: float, limits: Limits, alpha: f
     if unit in RATES and estimate.n_unit == "requests":
         return None  # a capacity: a bracket of levels, and no mean that more of them would narrow
     ends = (value, limits.upper if bound > value else limits.lower, bound)
-    if unit in _LOG_SCALE_UNITS:
+    if unit in _LOG_SCALE_UNITS and estimate.rule.nears:  # seconds that a server reports have linear limits
         if min(ends) <= 0:
             return None
         ends = (math.log(ends[0]), math.log(ends[1]), math.log(ends[2]))

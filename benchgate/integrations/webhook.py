@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
 
@@ -249,6 +249,8 @@ def _words(error: Exception) -> str:
 
 SECRET = "BENCHGATE_WEBHOOK_SECRET"
 SLACK_URL = "BENCHGATE_SLACK_URL"
+OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"  # as OpenTelemetry's own exporters read it
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LEAST_KEY, _MOST_KEY = 24, 64  # bytes, as the specification asks
 _EXPECTED = f"expected `whsec_` and {_LEAST_KEY} to {_MOST_KEY} random bytes as base64"
 
@@ -303,6 +305,29 @@ def send_slack(to: Destination, message: str, *, clock: Clock = CLOCK) -> None:
     """Post a message; never again if the first may have arrived. Raises PublishError."""
     headers = {"Content-Type": "application/json; charset=utf-8"}
     deliver("POST", to, message.encode(), lambda: headers, repeatable=False, clock=clock)
+
+
+def otlp_headers(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers in OTEL_EXPORTER_OTLP_HEADERS, like `Authorization=Basic%20…`. Raises UsageError."""
+    headers = {}
+    for pair in filter(str.strip, environment.get(OTLP_HEADERS, "").split(",")):
+        name, found, value = pair.partition("=")
+        header = unquote(value.strip())
+        if not found or not _HEADER.fullmatch(name.strip()) or not header.isascii() or not header.isprintable():
+            raise UsageError(f"{OTLP_HEADERS}: expected name=value pairs with commas between them, percent-encoded")
+        headers[name.strip()] = header
+    return headers
+
+
+def send_otlp(
+    to: Destination, trace: str, histograms: str, headers: Mapping[str, str], *, clock: Clock = CLOCK
+) -> None:
+    """Post a trace and metrics to an OTLP/HTTP endpoint, whose base address is `to`. Raises PublishError."""
+    path, _, query = to.target.partition("?")
+    every = {**headers, "Content-Type": "application/json"}
+    for signal, body in (("traces", trace), ("metrics", histograms)):
+        target = f"{path.rstrip('/')}/v1/{signal}" + (f"?{query}" if query else "")
+        deliver("POST", replace(to, target=target), body.encode(), lambda: every, repeatable=True, clock=clock)
 
 
 def push_metrics(to: Destination, text: str, suite: str, *, clock: Clock = CLOCK) -> None:

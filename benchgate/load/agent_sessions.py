@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
-from benchgate.load.recorded_prompts import KEPT, LIMITS, read_limit, read_message
+from benchgate.load.prompt_sets import KEPT, LIMITS, read_limit, read_message
 from benchgate.load.traces import MOST_PROBLEMS, MOST_TOKENS, RowError, number_of
 from benchgate.model.arrivals import TracedRequest
 from benchgate.plan.model import RecordedCall, RecordedRequest, RecordedSession

@@ -1,6 +1,7 @@
 """All that a load reads before its plan can be made: prompts, lengths, schemas, pictures and tokenizers.
 
 Everything wrong in the files of a suite is reported at once.
+
 Vocabularies have words of a single token, so that synthetic prompts have exactly the tokens they are to have. The
 tokenizer counts every word once, not every prompt: tokenizers in use never merge across the space before a word, and a
 text of such words is checked to be as long as its parts before any of them is used.
@@ -17,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
 from benchgate.load.agent_sessions import load_sessions_file
-from benchgate.load.recorded_prompts import load_prompts_file
+from benchgate.load.prompt_sets import read_prompt_set, shown_source
 from benchgate.load.traces import (
     MOST_PROBLEMS,
     HeaderError,
@@ -38,7 +39,7 @@ from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
-from benchgate.suite.workload import Lengths
+from benchgate.suite.workload import Lengths, PromptSet
 from benchgate.system import RECORDED_BYTES, lacking, read_text_file
 from benchgate.targets.address import show_address
 from benchgate.targets.client import JsonClient
@@ -149,12 +150,19 @@ _LARGEST_PICTURE = 20 * 2**20
 Vocabularies = Callable[[str, str], Vocabulary]
 
 
-def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context_tokens: int | None = None) -> Material:
+def load_material(
+    suite_dir: Path,
+    load: Load,
+    vocabulary: Vocabularies,
+    context_tokens: int | None = None,
+    *,
+    contacting: bool = True,
+) -> Material:
     """Read all files but traces; `context_tokens` None: unknown. Raises SuiteError or UsageError (tokenizer)."""
-    reading = _Reading(suite_dir, load, context_tokens)
+    reading = _Reading(suite_dir, load, context_tokens, contacting)
     material = Material(
         lengths=reading.each({name for w in reading.workloads for name in w.files}, reading.lengths),
-        prompts=reading.each({w.prompts for w in reading.workloads if w.prompts is not None}, reading.prompts),
+        prompts=reading.prompts(),
         sessions=reading.each({w.sessions for w in reading.workloads if w.sessions is not None}, reading.sessions),
         schemas=reading.each({w.answer_schema for w in reading.workloads if isinstance(w.answer_schema, str)}, _schema),
         tools=reading.each({w.tools for w in reading.workloads if isinstance(w.tools, str)}, _tools),
@@ -169,13 +177,14 @@ def load_material(suite_dir: Path, load: Load, vocabulary: Vocabularies, context
 
 
 class _Reading:
-    def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None) -> None:
+    def __init__(self, suite_dir: Path, load: Load, context_tokens: int | None, contacting: bool) -> None:
         self.problems: list[Problem] = []
         self._classes = load.classes()
         self.workloads = [*(traffic.workload for traffic in self._classes), *load.workloads.values()]
         self._suite_dir = suite_dir
         self._mark_tokens = MARK_PIECES if load.salt else 0
         self._context_tokens = context_tokens
+        self._contacting = contacting
 
     def each(self, names: set[str], how: Callable[[str, Path], _T]) -> dict[str, _T]:
         """Read files. Return those that could be read, by name."""
@@ -197,13 +206,21 @@ class _Reading:
         }
         return read_lengths(path, columns, self._context_tokens)
 
-    def prompts(self, name: str, path: Path) -> tuple[RecordedRequest, ...]:
-        """Read a file of prompts, and check it for every class of traffic that uses it."""
-        users = [traffic for traffic in self._classes if traffic.workload.prompts == name]
-        talks = any(traffic.workload.session is not None for traffic in users)
-        rows = load_prompts_file(path, conversing=talks)
-        bounds = self._mark_tokens, self._context_tokens
-        problems = [p for traffic in users for p in _unfit(path, traffic, rows, *bounds)]
+    def prompts(self) -> dict[str, tuple[RecordedRequest, ...]]:
+        """Read every set of prompts, and check it for each class of traffic that sends it."""
+        sets = {prompts.name: prompts for w in self.workloads if (prompts := w.prompt_set) is not None}
+        return self.each(set(sets), lambda name, _: self._prompt_set(sets[name]))
+
+    def _prompt_set(self, prompt_set: PromptSet) -> tuple[RecordedRequest, ...]:
+        users = [traffic for traffic in self._classes if traffic.workload.prompt_set == prompt_set]
+        rows = read_prompt_set(
+            self._suite_dir,
+            prompt_set,
+            conversing=any(traffic.workload.session is not None for traffic in users),
+            contacting=self._contacting,
+        )
+        source, bounds = shown_source(self._suite_dir, prompt_set), (self._mark_tokens, self._context_tokens)
+        problems = [p for traffic in users for p in _unfit(source, traffic, rows, *bounds)]
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
@@ -286,15 +303,14 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
 
 
 def _unfit(
-    path: Path, traffic: TrafficClass, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
+    source: str, traffic: TrafficClass, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
 ) -> Iterator[Problem]:
     """Yield why a class of traffic cannot send a file of prompts. Salting adds `mark_tokens` to each turn of a user."""
-    workload, source = traffic.workload, str(path)
-    planned = traffic.schedule.requests
+    workload, planned = traffic.workload, traffic.schedule.requests
     if len(rows) < planned:
         what = (
-            f'the file has {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
-            f"write `requests: {len(rows)}` or fewer, or name a longer file"
+            f'there are {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
+            f"write `requests: {len(rows)}` or fewer, or name more prompts"
         )
         yield Problem(source, None, None, "", what)
     for row in rows:
@@ -389,8 +405,8 @@ def read_inputs(
         traces = load_traces(suite_dir, suite.load, context_tokens)
     except SuiteError as error:
         try:
-            load_material(suite_dir, suite.load, vocabulary, context_tokens)
+            load_material(suite_dir, suite.load, vocabulary, context_tokens, contacting=contacting)
         except SuiteError as another:
             raise SuiteError([*error.problems, *another.problems]) from error
         raise
-    return traces, load_material(suite_dir, suite.load, vocabulary, context_tokens)
+    return traces, load_material(suite_dir, suite.load, vocabulary, context_tokens, contacting=contacting)

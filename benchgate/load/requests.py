@@ -151,10 +151,8 @@ def _request_head(target: Target, path: str) -> bytes:
                 f"the {name} header for {show_address(target.url)} has characters that no header may have"
             )
     through_proxy = target.route.proxy is not None and server.scheme == "http"
-    lines = [
-        f"POST {server.page(path) if through_proxy else server.path(path)} HTTP/1.1",
-        *(f"{name}: {text}" for name, text in headers.items()),
-    ]
+    place = server.page(path) if through_proxy else server.path(path)
+    lines = [f"POST {place} HTTP/1.1", *(f"{name}: {text}" for name, text in headers.items())]
     return "".join(f"{line}\r\n" for line in lines).encode()
 
 

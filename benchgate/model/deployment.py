@@ -185,6 +185,8 @@ def adapter_names(load: object) -> Iterator[str]:
     for key, value in load.items() if isinstance(load, dict) else ():
         if key == "adapter" and isinstance(value, str):
             yield value
+        elif key == "adapter" and isinstance(value, dict) and isinstance(value.get("names"), list | tuple):
+            yield from value["names"]
         else:
             yield from adapter_names(value)
     for value in load if isinstance(load, list | tuple) else ():

@@ -52,11 +52,11 @@ def _latency(
     )  # fmt: skip
 
 
-def _throughput(name: str, title: str, unit: Unit, *, of_tokens: bool = False) -> Metric:
+def _throughput(name: str, title: str, unit: Unit, *, counts_tokens: bool = False) -> Metric:
     return Metric(
         name, title, "load", "stage", "throughput", unit, "rate", ("min",), "percent",
-        higher_is_better=True, over_stage=True, timed=True, counts_tokens=of_tokens, per_token=of_tokens,
-        restated=of_tokens, cumulative=True, worse="less",
+        higher_is_better=True, over_stage=True, timed=True, counts_tokens=counts_tokens,
+        per_token=unit is Unit.TOKENS_PER_S, restated=counts_tokens, cumulative=True, worse="less",
     )  # fmt: skip
 
 
@@ -80,13 +80,13 @@ def _share(
 
 
 def _telemetry(
-    name: str, title: str, bound_type: Literal["percentage", "whole number"], bounds: tuple[Bound, ...],
-    *, higher_is_better: bool = False,
+    name: str, title: str, bound_type: Literal["percentage", "whole number", "duration"], bounds: tuple[Bound, ...],
+    *, higher_is_better: bool = False, advisory: bool = False,
 ) -> Metric:  # fmt: skip
-    unit = Unit.RATIO if bound_type == "percentage" else Unit.COUNT
+    unit = {"percentage": Unit.RATIO, "whole number": Unit.COUNT, "duration": Unit.SECONDS}[bound_type]
     return Metric(
         name, title, "load", "stage", "telemetry", unit, bound_type, bounds, higher_is_better=higher_is_better,
-        requires="telemetry",
+        advisory=advisory, requires="telemetry",
     )  # fmt: skip
 
 
@@ -98,7 +98,9 @@ _ROWS = (
     _latency("itl", "Inter-token latency", paced=True),
     _latency("e2e", "End-to-end latency"),
     _latency("session_e2e", "Duration of a session", requires="a workload with `sessions` or `session`"),
-    _throughput("output_throughput", "Output tokens per second", Unit.TOKENS_PER_S, of_tokens=True),
+    _throughput("output_throughput", "Output tokens per second", Unit.TOKENS_PER_S, counts_tokens=True),
+    _throughput("input_throughput", "Input tokens per second", Unit.TOKENS_PER_S),
+    _throughput("total_throughput", "Input and output tokens per second", Unit.TOKENS_PER_S, counts_tokens=True),
     _throughput("request_throughput", "Requests per second", Unit.REQUESTS_PER_S),
     Metric(
         "output_length", "Tokens per answer", "load", "stage", unit=Unit.TOKENS, margin="percent",
@@ -130,6 +132,12 @@ _ROWS = (
     _telemetry("prefix_hit_rate", "Prefix cache hit rate", "percentage", _BOTH, higher_is_better=True),
     _telemetry("preemptions", "Preemptions", "whole number", ("max",)),
     _telemetry("queue_depth", "Requests waiting at most", "whole number", ("max",)),
+    _telemetry("queue_wait", "Mean time in the server's queue", "duration", ("max",), advisory=True),
+    _telemetry("kv_usage", "KV cache in use at most", "percentage", ("max",), advisory=True),
+    _telemetry(
+        "speculation_acceptance", "Drafted tokens accepted", "percentage", ("min",), higher_is_better=True,
+        advisory=True,
+    ),
     Metric(
         "cold_start", "From start-up to the first good completion", "start", "run", unit=Unit.SECONDS,
         bound_type="duration", bounds=("max",),
@@ -210,13 +218,15 @@ MEAN = "mean"  # the geometric mean, judged request by request against the basel
 Statistic = Literal["p50", "p90", "p95", "p99", "mean"]
 
 TREND_METRICS = (
-    "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
+    "output_tokens_per_s", "input_tokens_per_s", "total_tokens_per_s", "requests_per_s",
+    "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
     "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
     "usd_per_million_input_tokens", "usd_per_million_total_tokens",
     *(f"{name}_s" for name in LATENCY_METRICS), "accuracy_ratio",
     "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
     "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
-    "output_tokens_per_accelerator_per_s", "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
+    "output_tokens_per_accelerator_per_s", "input_tokens_per_accelerator_per_s", "total_tokens_per_accelerator_per_s",
+    "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
     "capacity_in_flight_per_accelerator",
 )  # fmt: skip
 IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS

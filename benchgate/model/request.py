@@ -79,6 +79,12 @@ def _pattern(path: str, model: str) -> str:
 ENDPOINT_PATHS = "|".join(_pattern(path, _MODEL_NAME) for path, _ in _PATHS)
 """Regular expression of every endpoint's path."""
 
+_VERSION = "/v1"
+VERSIONLESS_PATHS = "|".join(
+    re.escape(spec.path.removeprefix(_VERSION)) for spec in ENDPOINTS.values() if spec.path.startswith(_VERSION)
+)
+"""Regular expression of the endpoints' paths beneath a base path that has a version of its own."""
+
 
 @lru_cache(maxsize=256)
 def endpoint_at(path: str) -> tuple[Endpoint, str | None] | None:

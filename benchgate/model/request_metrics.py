@@ -202,6 +202,24 @@ def input_tokens(columns: RequestColumns) -> float | None:
     return None if bool(np.any(tokens == ABSENT)) else float(tokens.sum())
 
 
+def total_tokens(columns: RequestColumns) -> float | None:
+    """Return input and output tokens of successful requests; None unless the input of every one is known."""
+    read = input_tokens(columns)
+    return None if read is None else read + output_tokens(columns)
+
+
+def input_tokens_per_s(columns: RequestColumns, window_s: float) -> float | None:
+    """Return input tokens per second of successful requests; None if unknown or without a window."""
+    tokens = input_tokens(columns)
+    return tokens / window_s if tokens is not None and window_s > 0 else None
+
+
+def total_tokens_per_s(columns: RequestColumns, window_s: float) -> float | None:
+    """Return input and output tokens per second of successful requests; None if unknown or without a window."""
+    tokens = total_tokens(columns)
+    return tokens / window_s if tokens is not None and window_s > 0 else None
+
+
 def cached_tokens(columns: RequestColumns) -> float:
     """Return cached input tokens of successful requests, at most the input of each; unreported ones count as 0."""
     answered = succeeded(columns)
@@ -323,3 +341,12 @@ REQUEST_LATENCIES = MappingProxyType(
     {name: latency for name, latency in LATENCIES.items() if name not in ("itl", "session_e2e")}
 )
 """Those with one value per request."""
+THROUGHPUTS: Mapping[str, Callable[[RequestColumns, float], float | None]] = MappingProxyType(
+    {
+        "output_throughput": output_tokens_per_s,
+        "input_throughput": input_tokens_per_s,
+        "total_throughput": total_tokens_per_s,
+        "request_throughput": requests_per_s,
+    }
+)
+"""Rates per second over a window, by the name of the metric."""

@@ -208,6 +208,21 @@ class QualityObservation:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedEvals:
+    """Evals of an arm made elsewhere, in the suite's order, with facts that identify the files and the runs in them."""
+
+    observations: tuple[QualityObservation, ...]
+    facts: dict[str, object]
+    runs: frozenset[str]
+
+    @property
+    def model(self) -> str | None:
+        """Return the evaluated model's name, if the files have it."""
+        name = self.facts.get("model")
+        return name if isinstance(name, str) else None
+
+
+@dataclass(frozen=True, slots=True)
 class ShadowObservation:
     """Shadow comparison: every prompt sent twice to the baseline and once to the candidate."""
 

@@ -221,11 +221,22 @@ class TelemetryWindow:
             for word in counters
         )
 
+    def ratio(self, part: Counter, whole: Counter) -> float | None:
+        """Return the growth of one counter over that of another; None if unreported or nothing was counted."""
+        value, over = self.change(part), self.change(whole)
+        return value / over if value is not None and over else None
+
     @property
     def prefix_hit_ratio(self) -> float | None:
         """Return tokens found in the prefix cache over those looked up; None if unreported or none were looked up."""
-        hits, queries = self.change(Counter.PREFIX_HITS), self.change(Counter.PREFIX_QUERIES)
-        return hits / queries if hits is not None and queries else None
+        return self.ratio(Counter.PREFIX_HITS, Counter.PREFIX_QUERIES)
+
+    @property
+    def acceptance_ratio(self) -> float | None:
+        """Return accepted over drafted tokens; where the engine reports only a ratio, its mean. None if unknown."""
+        if self.reports(Counter.DRAFTED):
+            return self.ratio(Counter.ACCEPTED, Counter.DRAFTED)
+        return self.mean(Gauge.ACCEPTANCE)
 
     @property
     def energy_j(self) -> float | None:

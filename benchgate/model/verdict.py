@@ -7,7 +7,8 @@ from datetime import date
 from enum import StrEnum
 
 from benchgate.errors import ExitCode
-from benchgate.model.deployment import sha256_of
+from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.telemetry import Role
 
 
 class Outcome(StrEnum):
@@ -173,6 +174,28 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaFigures:
+    """Telemetry of one replica, or of all replicas of a role, over the blocks of a stage; None: not reported."""
+
+    arm: Arm
+    stage: str
+    replica: str | None  # None for all of the role
+    role: Role | None
+    restarts: int
+    requests: float | None
+    output_tokens: float | None
+    running_mean: float | None
+    waiting_max: float | None
+    queue_s: float | None  # of a mean request, as the next two
+    prefill_s: float | None
+    per_token_s: float | None
+    kv_usage_mean: float | None
+    kv_usage_max: float | None
+    prefix_hit_ratio: float | None
+    preemptions: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Decision on one comparison, with everything it rests on."""
 
@@ -187,6 +210,7 @@ class Verdict:
     differences: tuple[Difference, ...] = ()
     notes: tuple[str, ...] = ()  # further remarks, which change no outcome
     next_step: str | None = None  # first thing to do, in words
+    replicas: tuple[ReplicaFigures, ...] = ()  # of deployments whose telemetry tells replicas apart
 
     def failing(self) -> tuple[CheckResult, ...]:
         """Return the checks that are not PASS, worst first, required before advisory."""

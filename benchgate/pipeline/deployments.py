@@ -223,7 +223,8 @@ def _bring_up(
     # Every endpoint is probed with each adapter used there, those of the model itself first.
     probes: list[tuple[Endpoint, str | None]] = [(endpoint, None) for endpoint in endpoints_of(suite)]
     if suite.load is not None:
-        used = {(traffic.workload.endpoint, traffic.workload.adapter) for traffic in traffic_classes(suite)}
+        workloads = [traffic.workload for traffic in traffic_classes(suite)]
+        used = {(workload.endpoint, adapter) for workload in workloads for adapter in workload.adapters or (None,)}
         probes = sorted(used, key=lambda probe: (probe[1] is not None, probe[0], probe[1] or ""))
     facts: dict[str, object] = {}
     try:
@@ -234,7 +235,7 @@ def _bring_up(
             target = target_of(arm, spec, os.environ, work.suite_dir)
         for endpoint, adapter in probes:
             reported = wait_ready(
-                target if adapter is None else replace(target, model=adapter),
+                target if adapter is None else target.with_adapter(adapter),
                 endpoint=endpoint,
                 ready_s=limits.ready_s,
                 connect_s=limits.connect_s,

@@ -20,6 +20,7 @@ from benchgate.suite.loader import parse_suite
 from benchgate.suite.price_file import Prices, parse_prices
 from benchgate.suite.rules.suite import rule_problems, with_arms
 from benchgate.suite.schema import Suite
+from benchgate.suite.workload import is_file_source
 from benchgate.suite.yaml import Document, Fault, Plain, read_text, show_path
 from benchgate.system import read_text_file
 
@@ -123,8 +124,10 @@ def missing_files(path: Path) -> list[Problem]:
         if at[:2] == ("quality", "tasks"):
             is_file = name.endswith(_TASK_SUFFIXES)
         else:
-            is_file = at[-1] in _FILE_KEYS and at[0] in ("load", "shadow", "divergence")
-        if is_file and not (path.parent / name).is_file():
+            named = at[-1] in _FILE_KEYS and not {"columns", "where"} & set(at)
+            named = named or at[-2:] == ("prompts", "source")
+            is_file = named and at[0] in ("load", "shadow", "divergence") and is_file_source(name)
+        if is_file and not (path.parent / name).exists():  # a data set may be a folder
             missing = Problem(str(path.parent / name), None, None, "", "there is no such file")
             problems.append(_located_in(missing, document, path))
     return problems
@@ -133,7 +136,7 @@ def missing_files(path: Path) -> list[Problem]:
 def _located_in(problem: Problem, document: Document, suite: Path) -> Problem:
     """Return a problem of a file with the place where the suite names that file."""
     for path, name in _texts(document.data, ()):
-        if problem.source == str(suite.parent / name):
+        if problem.source in (str(suite.parent / name), name):
             inside = f"{problem.path}: " if problem.path else ""
             return document.problem(Fault(path, f"{problem.source}: {inside}{problem.message}"))
     return problem

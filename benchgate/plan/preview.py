@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
-from benchgate.model.request import ModelRequest
+from benchgate.model.request import ENDPOINTS, ModelRequest
 from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower, EarlierRun, JudgedCheck, KnownNoise
 from benchgate.plan.client_demand import (
     StageDemand,
@@ -20,7 +20,7 @@ from benchgate.plan.client_demand import (
 )
 from benchgate.plan.model import PlannedClass, PlannedStage
 from benchgate.plan.power import PromotionChance, forecast_power, shortfalls
-from benchgate.plan.prompts import text_tokens
+from benchgate.plan.prompts import prompt_pieces, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
 from benchgate.stats.capacity_search import SearchSettings
@@ -149,6 +149,7 @@ class StagePreview:
     demand: StageDemand
     offered: str  # formatted
     workers: int | None
+    shared_prefix_ratio: float = 0.0  # of its prompts' tokens (`shared_prefix_ratios`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +220,16 @@ def preview(
         judge_requests = trial + sum(2 if prompt.once else 4 for prompt in plan.shadow)
     if suite.shadow is not None and suite.shadow.similarity is not None and plan.shadow:
         similarity_requests = len(plan.shadow) + 1  # one for all answers to a prompt, one to test unlike texts
+    shared = shared_prefix_ratios(plan)
     totals = estimate_run_cost(suite, plan, eval_items + shadow_requests, known.earlier)
     return Preview(
         stages=tuple(
-            StagePreview(demand, stage.offered, workers_needed(demand, profile) if profile else None)
+            StagePreview(
+                demand,
+                stage.offered,
+                workers_needed(demand, profile) if profile else None,
+                shared.get(stage.name, 0.0),
+            )
             for demand, stage in zip(demands, suite.load.sweep if suite.load else (), strict=True)
         ),
         starts=(suite.start.times if suite.start is not None else 0) * arms,
@@ -258,6 +265,44 @@ def preview(
         promotion=foretold.promotion,
         totals=totals,
     )
+
+
+_CACHE_BLOCK_PIECES = 16  # of a prefix cache, as in vLLM
+_ENOUGH_PIECES = 500_000  # of prompts that are read for an estimate
+
+
+def shared_prefix_ratios(plan: Plan) -> dict[str, float]:
+    """Return for each stage the share of its prompts' tokens with which an earlier prompt of the run began.
+
+    A prefix cache without a limit finds as many, in whole blocks of 16 tokens, and those of earlier answers besides.
+    """
+    known: set[int] = set()
+    found: dict[str, list[int]] = {}
+    read = 0
+    for stages in (plan.warmup, *(block.stages for block in plan.blocks)):
+        for stage in stages:
+            tally = found.setdefault(stage.name, [0, 0])
+            for group in stage.classes:
+                for request in group.requests:
+                    if ENDPOINTS[request.ask.endpoint].generates:
+                        pieces = prompt_pieces(request.ask.content, group.vocabulary)
+                        tally[0] += _known_pieces(pieces, hash(request.ask.model), known)
+                        tally[1] += len(pieces)
+                        read += len(pieces)
+        if read > _ENOUGH_PIECES:
+            break
+    return {name: shared / total if total else 0.0 for name, (shared, total) in found.items()}
+
+
+def _known_pieces(pieces: Sequence[str], before: int, known: set[int]) -> int:
+    """Return with how many pieces an earlier text begins, and remember all beginnings of this one."""
+    shared, matches = 0, True
+    for end in range(_CACHE_BLOCK_PIECES, len(pieces) + 1, _CACHE_BLOCK_PIECES):
+        before = hash((before, *pieces[end - _CACHE_BLOCK_PIECES : end]))
+        matches = matches and before in known
+        shared += _CACHE_BLOCK_PIECES if matches else 0
+        known.add(before)
+    return shared
 
 
 def _most_searched(suite: Suite) -> int:

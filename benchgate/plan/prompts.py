@@ -16,11 +16,11 @@ from benchgate.model.request import ENDPOINTS, ModelRequest, text_request
 from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text, stable_text
 from benchgate.suite.load import Load, TrafficClass, first_round_of
-from benchgate.suite.workload import Lengths, Pauses, Prefix, Workload
+from benchgate.suite.workload import Lengths, Pauses, Prefix, Retrieval, Workload, frequencies
 
 MOONCAKE_BLOCK_TOKENS = 512
 WARMUP = -1  # block number of the first warm-up round; round k after it is block -1 - k
-_SHARED, _HASHED, _PROMPTS = 2, 3, 4  # random streams
+_SHARED, _HASHED, _PROMPTS, _DOCUMENTS = 2, 3, 4, 5  # random streams
 _ROUND_KEYS = 2**32  # separates the keys of later warm-up rounds, whose blocks are negative, from those of blocks
 _STORED_BYTES = 65_535  # largest stored block of a deflate stream
 _HEADER_AT, _DATA_AT = 16, 33  # offsets in a PNG made here: its width, and the length of its pixels
@@ -34,8 +34,9 @@ _NO_TEXT = frozenset({"role", "type", "image_url"})
 class SyntheticTexts:
     """Synthetic texts of one class of traffic in one block.
 
-    Shared prefixes are equal in every block and in the warm-up, like a system prompt. Texts of a trace's hashes are the
-    block's own: they do not hit a cache filled by another block, so a block's hits are those its rows imply.
+    Shared prefixes and documents are equal in every block and in the warm-up, like a system prompt. Texts of a trace's
+    hashes are the block's own: they do not hit a cache filled by another block, so a block's hits are those its rows
+    imply.
     """
 
     seed: int
@@ -43,7 +44,9 @@ class SyntheticTexts:
     vocabulary: Vocabulary
     prefix: Prefix | None
     block_tokens: int = MOONCAKE_BLOCK_TOKENS
+    retrieval: Retrieval | None = None
     _shared: dict[tuple[int, int], str] = field(default_factory=dict)
+    _documents: dict[int, str] = field(default_factory=dict)
     _pieces: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -52,10 +55,13 @@ class SyntheticTexts:
     ) -> SyntheticTexts:
         """Return the texts of a workload."""
         vocabulary = vocabulary_of(workload, material)
-        return cls(seed, block, vocabulary, workload.prefix, block_tokens or MOONCAKE_BLOCK_TOKENS)
+        block_tokens = block_tokens or MOONCAKE_BLOCK_TOKENS
+        return cls(seed, block, vocabulary, workload.prefix, block_tokens, workload.retrieval)
 
     def prompt(self, tokens: int, generator: np.random.Generator) -> str:
-        """Return a prompt of `tokens` tokens, including its shared prefix."""
+        """Return a prompt of `tokens` tokens, including its shared prefix and documents."""
+        if self.retrieval is not None:
+            return self._with_documents(self.retrieval, tokens, generator)
         if self.prefix is None:
             return random_text(self.vocabulary, tokens, generator)
         group = int(generator.integers(self.prefix.groups))
@@ -64,6 +70,31 @@ class SyntheticTexts:
         if shared and (group, shared) not in self._shared:
             self._shared[group, shared] = stable_text(self.vocabulary, shared, [self.seed, _SHARED, group])
         return self._joined([self._shared[group, shared], own] if shared else [own])
+
+    def _with_documents(self, retrieval: Retrieval, tokens: int, generator: np.random.Generator) -> str:
+        """Return a prompt with documents before its own text; a short one ends in the midst of them."""
+        weights = np.array(frequencies(retrieval.weights, retrieval.pool))
+        chosen = generator.choice(retrieval.pool, size=retrieval.each, replace=False, p=weights / weights.sum())
+        if retrieval.order == "shuffled":
+            chosen = generator.permutation(chosen)
+        else:
+            chosen.sort()
+        parts = []
+        if self.prefix is not None:
+            group, shared = int(generator.integers(self.prefix.groups)), shared_tokens(self.prefix, tokens)
+            parts.append(stable_text(self.vocabulary, min(shared, tokens - 1), [self.seed, _SHARED, group]))
+            tokens -= min(shared, tokens - 1)
+        for number in chosen.tolist():
+            length = min(retrieval.document_tokens, tokens - 1)
+            if length < retrieval.document_tokens:
+                parts.append(stable_text(self.vocabulary, length, [self.seed, _DOCUMENTS, number]))
+            elif number in self._documents:
+                parts.append(self._documents[number])
+            else:
+                parts.append(stable_text(self.vocabulary, length, [self.seed, _DOCUMENTS, number]))
+                self._documents[number] = parts[-1]
+            tokens -= length
+        return self._joined([*filter(None, parts), random_text(self.vocabulary, tokens, generator)])
 
     def own(self, tokens: int, generator: np.random.Generator) -> str:
         """Return a text that shares nothing."""
@@ -213,7 +244,7 @@ class RequestBuilder:
             stream=ask.stream and workload.stream,
             ignore_eos=workload.ignore_eos,
             fields={**self.fields, **ask.fields},
-            model=workload.adapter,
+            model=workload.adapter if isinstance(workload.adapter, str) else None,
             schema=self.schema,
         )
 
@@ -248,6 +279,16 @@ def text_tokens(content: object, *, letters: bool = False) -> int:
     if isinstance(content, list | tuple):
         return sum(text_tokens(value, letters=letters) for value in content)
     return 0
+
+
+def prompt_pieces(content: object, vocabulary: Vocabulary) -> list[str]:
+    """Return the pieces of a request's texts in order, like tokens; those of a model's earlier answers are unknown."""
+    if isinstance(content, str):
+        return content.split() if vocabulary.between else list(content)
+    if isinstance(content, Mapping):
+        content = [value for key, value in content.items() if key not in _NO_TEXT]
+    parts = content if isinstance(content, list | tuple) else ()
+    return [piece for part in parts for piece in prompt_pieces(part, vocabulary)]
 
 
 def draw_length(length: int | Lengths, generator: np.random.Generator) -> int:
@@ -316,10 +357,10 @@ def recorded_rows(
     few, they repeat those of the first round. So a measured prompt is never sent before. Raises ValueError when the
     file has fewer rows than one class sends.
     """
-    name = traffic.workload.prompts
-    if name is None:
+    prompts = traffic.workload.prompt_set
+    if prompts is None:
         return None
-    rows = material.prompts[name]
+    rows = material.prompts[prompts.name]
     users, place = _classes_sharing_prompts(load, traffic)
     first_rounds, sent = [first_round_of(load.warmup, one) for one in users], [one.schedule.requests for one in users]
     order = _order(rows, seed)
@@ -333,7 +374,7 @@ def recorded_rows(
     else:
         first, count = sum(first_rounds) + block * sum(sent) + sum(sent[:place]), sent[place]
         if len(rows) < count:
-            raise ValueError(f"{name} has {len(rows):,} rows and {traffic.name} sends {count:,}")
+            raise ValueError(f"{prompts.name} has {len(rows):,} rows and {traffic.name} sends {count:,}")
     return [rows[order[(first + step) % len(order)]] for step in range(count)]
 
 
@@ -345,10 +386,10 @@ def spare_rows(
     These are rows that no block sends, if any, each block beginning at another one. Otherwise they are those that this
     block does not send, most recently sent first, or all rows of a file that one block sends completely.
     """
-    name = traffic.workload.prompts
-    if name is None:
+    prompts = traffic.workload.prompt_set
+    if prompts is None:
         return None
-    rows = material.prompts[name]
+    rows = material.prompts[prompts.name]
     users, place = _classes_sharing_prompts(load, traffic)
     warmup = sum(first_round_of(load.warmup, one) for one in users)
     each = sum(one.schedule.requests for one in users)
@@ -364,7 +405,7 @@ def spare_rows(
 
 def _classes_sharing_prompts(load: Load, traffic: TrafficClass) -> tuple[list[TrafficClass], int]:
     """Return all classes of traffic that send prompts of the same file, and the index of this one."""
-    users = [one for one in load.classes() if one.workload.prompts == traffic.workload.prompts]
+    users = [one for one in load.classes() if one.workload.prompt_set == traffic.workload.prompt_set]
     return users, [one.name for one in users].index(traffic.name)
 
 

@@ -43,6 +43,7 @@ from benchgate.plan.prompts import (
     vocabulary_of,
 )
 from benchgate.suite.load import TrafficClass
+from benchgate.suite.workload import AdapterMix
 
 _SEEDS = 2**31
 
@@ -105,9 +106,16 @@ def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
 def _requests(group: RequestGroup, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:
     asks = _asks(group, len(offsets))
     return tuple(
-        PlannedRequest(index, offset, ask, int(group.generator.integers(_SEEDS)))
+        PlannedRequest(index, offset, _for_adapter(group, index, ask), int(group.generator.integers(_SEEDS)))
         for index, (offset, ask) in enumerate(zip(offsets, asks, strict=True))
     )
+
+
+def _for_adapter(group: RequestGroup, index: int, ask: ModelRequest) -> ModelRequest:
+    """Return the request with the adapter that is drawn for it; as it is if there are not several."""
+    if not isinstance(group.traffic.workload.adapter, AdapterMix):
+        return ask
+    return replace(ask, model=group.traffic.adapter_of(group.seed, group.block, index))
 
 
 def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
@@ -153,6 +161,7 @@ def _conversations(
             if session is not None and session.think is not None and turn > 0:
                 think_s = draw_pause_s(session.think, generator)
             place = Turn(number, turn, turn == length - 1, think_s, carries=turn > 0)
+            ask = _for_adapter(group, len(requests), ask)
             requests.append(PlannedRequest(len(requests), offset if turn == 0 else None, ask, seed, place))
     return tuple(requests)
 

@@ -202,8 +202,8 @@ def planned_stage(
     generator = np.random.default_rng(drawn_by)
     traffic = load.class_of(stage)
     rows = spare = None
-    if traffic.workload.prompts is not None:
-        recorded = material.prompts[traffic.workload.prompts]
+    if (prompts := traffic.workload.prompt_set) is not None:
+        recorded = material.prompts[prompts.name]
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
         sent = {row.line for row in rows}
         spare = [row for row in recorded if row.line not in sent] or recorded

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.records import EvalItem
-from benchgate.model.run import QualityObservation
+from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
 from benchgate.suite.formats import parse_object
 from benchgate.suite.quality import Quality, TaskEntry
@@ -31,6 +31,7 @@ _KEYS: Mapping[str, type] = {
 }  # fmt: skip
 _KIND_NAMES: Mapping[type, str] = {int: "a whole number", dict: "an object", str: "a text", list: "a list"}
 _DATE = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
+_SAMPLES_GLOBS = ("samples_*.jsonl", "*/samples_*.jsonl")
 _SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl")
 
 
@@ -235,6 +236,13 @@ class SampleFiles:
     results: Mapping[str, Path]
 
 
+def has_samples(path: Path) -> bool:
+    """Return True for a samples file, or a folder that holds one."""
+    if path.is_file():
+        return _SAMPLES.fullmatch(path.name) is not None
+    return any(any(path.glob(pattern)) for pattern in _SAMPLES_GLOBS)
+
+
 def find_files(path: Path) -> SampleFiles:
     """Return the files that `lm_eval --output_path --log_samples` wrote to a folder, or one samples file.
 
@@ -251,9 +259,8 @@ def find_files(path: Path) -> SampleFiles:
         return SampleFiles(path, {named["task"]: path}, {named["task"]: results} if results.is_file() else {})
     if not path.is_dir():
         raise _error(path, "is not there; give the folder that `lm_eval --output_path` made, or one samples file")
-    folders = sorted({file.parent for file in path.glob("samples_*.jsonl")}) or sorted(
-        {file.parent for file in path.glob("*/samples_*.jsonl")}
-    )
+    found = (sorted({file.parent for file in path.glob(pattern)}) for pattern in _SAMPLES_GLOBS)
+    folders = next(filter(None, found), [])
     if not folders:
         raise _error(path, "has no samples_*.jsonl; run lm_eval with `--output_path DIR --log_samples`")
     if len(folders) > 1:
@@ -303,22 +310,7 @@ _MACHINE_ARGS = frozenset({
 _SECRET = re.compile(r"key|auth|header|secret|passw|credential|^(hf_)?token$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """Observations of an arm in the suite's order, facts that identify the files, and the lm-eval runs in them."""
-
-    observations: tuple[QualityObservation, ...]
-    facts: dict[str, object]
-    runs: frozenset[str]
-
-    @property
-    def model(self) -> str | None:
-        """Return the evaluated model's name, if a results file has it."""
-        name = self.facts.get("model")
-        return name if isinstance(name, str) else None
-
-
-def read_arm(arm: Arm, path: Path, quality: Quality) -> Imported:
+def read_arm(arm: Arm, path: Path, quality: Quality) -> ImportedEvals:
     """Read the suite's tasks from one lm-eval run. Raises SuiteError with every problem of every file."""
     files = find_files(path)
     problems: list[Problem] = []
@@ -361,7 +353,7 @@ def read_arm(arm: Arm, path: Path, quality: Quality) -> Imported:
     models = sorted({found.model for found in results.values() if found.model is not None})
     facts: dict[str, object] = {"imported": True, "samples_sha256": digests}
     facts |= {"model": ", ".join(models)} if models else {}
-    return Imported(tuple(observations), facts, frozenset(runs))
+    return ImportedEvals(tuple(observations), facts, frozenset(runs))
 
 
 def _missing_file(files: SampleFiles, task: str) -> list[Problem]:

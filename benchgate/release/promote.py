@@ -282,7 +282,9 @@ _HINTS = {
 def _refuse(run_id: str, obstacles: Iterable[Obstacle]) -> None:
     """Raise for the first obstacle."""
     for obstacle in obstacles:
-        message = f"run {run_id} is not promoted: {obstacle.reason}{_HINTS.get(obstacle.kind, '')}"
+        hint = _HINTS.get(obstacle.kind, "")
+        reason = obstacle.reason.removesuffix(".") if hint else obstacle.reason
+        message = f"run {run_id} is not promoted: {reason}{hint}"
         if obstacle.exit_code is ExitCode.USAGE:
             raise UsageError(message)
         raise NotPromoted(message, obstacle.exit_code)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from benchgate.errors import EvidenceError, ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import markdown_code, markdown_prose
@@ -32,7 +33,9 @@ from benchgate.integrations.webhook import (
     Clock,
     Destination,
     destination,
+    otlp_headers,
     push_metrics,
+    send_otlp,
     send_slack,
     send_webhook,
     slack_destination,
@@ -46,6 +49,7 @@ from benchgate.pipeline.suite_file import other_prices
 from benchgate.release.eligibility import ObstacleKind, measured_forms, purpose_obstacles
 from benchgate.report.document import with_exit_code
 from benchgate.report.markdown import SUMMARY_BYTES, markdown_of
+from benchgate.report.otlp import render_histograms, render_trace
 from benchgate.report.outputs import render_metrics, render_notice
 from benchgate.report.results import Kind, Level, VerdictContext, plain, suite_lines
 from benchgate.report.slack import render_slack
@@ -323,14 +327,16 @@ class WebTargets:
     webhook: Destination | None = None
     slack: bool = False
     metrics: Destination | None = None
+    otlp: Destination | None = None
 
 
-def parse_web_targets(webhook: str | None, metrics: str | None, *, slack: bool) -> WebTargets:
+def parse_web_targets(webhook: str | None, metrics: str | None, *, slack: bool, otlp: str | None = None) -> WebTargets:
     """Parse the command line's addresses. Raises UsageError."""
     return WebTargets(
         webhook=None if webhook is None else destination(webhook, "--webhook"),
         slack=slack,
         metrics=None if metrics is None else destination(metrics, "--push-metrics"),
+        otlp=None if otlp is None else destination(otlp, "--otlp"),
     )
 
 
@@ -362,6 +368,14 @@ def notifiers(
         push_metrics(to, render_metrics(context), context.run.suite_name, clock=clock)
         return f"pushed to {to.origin}"
 
+    def otlp(to: Destination) -> str:
+        try:
+            headers = otlp_headers(environment)
+        except UsageError as error:
+            raise PublishError(str(error)) from None
+        send_otlp(to, render_trace(context), render_histograms(context), headers, clock=clock)
+        return f"sent to {to.origin} as trace {UUID(context.run.id).hex}"
+
     found: dict[str, Publisher] = {}
     if (hook := targets.webhook) is not None:
         found["webhook"] = lambda _: webhook(hook)
@@ -369,4 +383,6 @@ def notifiers(
         found["slack"] = lambda _: slack()
     if (gateway := targets.metrics) is not None:
         found["push-metrics"] = lambda _: metrics(gateway)
+    if (collector := targets.otlp) is not None:
+        found["otlp"] = lambda _: otlp(collector)
     return found

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from benchgate.errors import UsageError
-from benchgate.escape import one_line, terminal_line
+from benchgate.escape import one_line
 from benchgate.gate.error_budget import SPENT
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict, WaiverUse
 from benchgate.report import display
 from benchgate.report.display import own_level
+from benchgate.report.screen import PLAIN, STYLES, Screen
 from benchgate.report.table import of_expected
 
 # The strip beside a check runs from half the allowance on the good side to twice the allowance.
@@ -265,20 +266,28 @@ def find_check(verdict: Verdict, name: str) -> CheckResult:
     raise UsageError(f"this verdict has no check {name!r}; {hint}")
 
 
-def render_explanation(verdict: Verdict, check: CheckResult) -> str:
+def render_explanation(verdict: Verdict, check: CheckResult, screen: Screen = PLAIN) -> str:
     """Render what the check found in a sentence, then its numbered steps as `what = formula = value`."""
     joint = " " if check.reason.startswith(("rose by ", "fell by ", "is unchanged")) else ": "
     found = f"{check.title}{joint}{one_line(check.reason, 1000)}"
+    advice = [("what to do: ", one_line(check.advice, 1000))] if check.advice else []
+    of = f"{'' if check.required else ' (advisory)'}, allowed {display.allowed(check)}, by {check.method}"
     lines = [
-        f"{display.mark(check)} {check.shown}: {found}",
-        *([f"what to do: {one_line(check.advice, 1000)}"] if check.advice else []),
-        "",
-        f"{check.id}{'' if check.required else ' (advisory)'}, allowed {display.allowed(check)}, by {check.method}",
+        (f"{display.mark(check)} ", f"{check.shown}: {found}"),
+        *advice,
+        ("", ""),
+        ("", f"{check.id}{of}"),
         *_steps(check),
-        "",
-        f"{display.MARKS[verdict.outcome]} the verdict is {verdict.outcome}: {one_line(verdict.reason, 1000)}",
+        ("", ""),
+        (f"{display.MARKS[verdict.outcome]} ", f"the verdict is {verdict.outcome}: {one_line(verdict.reason, 1000)}"),
     ]
-    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+    styles = {0: STYLES[check.counted], len(lines) - 1: STYLES[verdict.outcome]}
+    whole = [
+        line
+        for at, (first, text) in enumerate(lines)
+        for line in list(screen.wrapped(text, " " * min(len(first), 7) or "  ", styles.get(at), first=first)) or [""]
+    ]
+    return "".join(f"{line.rstrip()}\n" for line in whole)
 
 
 def with_steps(document: dict[str, object], check: CheckResult) -> dict[str, object]:
@@ -290,11 +299,11 @@ def with_steps(document: dict[str, object], check: CheckResult) -> dict[str, obj
     return {**document, "checks": explained}
 
 
-def _steps(check: CheckResult) -> Iterator[str]:
+def _steps(check: CheckResult) -> Iterator[tuple[str, str]]:
     width = len(str(len(check.steps)))
     for number, step in enumerate(check.steps, start=1):
         formula = f" = {one_line(step.formula, _LONGEST)}" if step.formula else ""
-        yield f"  {number:>{width}}. {one_line(step.what)}{formula} = {one_line(step.value, _LONGEST)}"
+        yield f"  {number:>{width}}. ", f"{one_line(step.what)}{formula} = {one_line(step.value, _LONGEST)}"
 
 
 def waiver_lines(verdict: Verdict) -> Iterator[str]:

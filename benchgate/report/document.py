@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 
 from benchgate.errors import ExitCode
@@ -17,6 +17,7 @@ from benchgate.model.verdict import (
     Difference,
     GuardResult,
     Outcome,
+    ReplicaFigures,
     Verdict,
     Waiver,
     WaiverState,
@@ -131,6 +132,8 @@ def verdict_document(
         document["next_step"] = verdict.next_step
     if verdict.notes:
         document["notes"] = list(verdict.notes)
+    if verdict.replicas:
+        document["replicas"] = [_replica(one) for one in verdict.replicas]
     if verdict.as_of is not None:
         document["waivers"] = waivers_document(verdict.waivers, verdict.as_of)
     return with_exit_code(document, terms.exit_code(verdict))
@@ -236,6 +239,13 @@ def _guard(guard: GuardResult) -> dict[str, object]:
     if guard.warns:
         document["warns"] = True
     return document if guard.known else {**document, "known": False}
+
+
+def _replica(one: ReplicaFigures) -> dict[str, object]:
+    names = [field.name for field in fields(one)]
+    place = {"arm": one.arm.value, "role": None if one.role is None else one.role.value}
+    values = {name: getattr(one, name) for name in names if name not in place}
+    return place | {name: json_number(v) if isinstance(v, float) else v for name, v in values.items()}
 
 
 def _difference(one: Difference) -> dict[str, object]:

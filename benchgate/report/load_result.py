@@ -47,7 +47,7 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
     failed = requests["failed_by_class"]
     for name, count in sorted(failed.items(), key=lambda one: -one[1]):
         detail = next((one["detail"] for one in document["failures"] if one["class"] == name), "")
-        yield from screen.wrapped(f"{name} {count:,}: {one_line(detail)}", " " * (_LABEL_WIDTH + 2))
+        yield from screen.wrapped(f"{name} {count:,}: {_cause(detail)}", " " * (_LABEL_WIDTH + 2))
     pace = [(document["throughput"][key], unit) for key, unit in _PACE.items()]
     rates = ", ".join(f"{show_number(rate)} {unit}" for rate, unit in pace if rate is not None)
     yield from _labelled(screen, "throughput", f"{rates or 'none'}, over {show_duration(document['window_s'])}")
@@ -61,9 +61,12 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
     slo, verdict = document["slo"], document.get("verdict")
     if slo is not None and sent:
         yield from _labelled(screen, "goodput", f"{show_percent(document['goodput_ratio'])} within {_slo(slo)}")
-    yield from _labelled(screen, "client", _client(document), Style.YELLOW if document["client"]["saturated"] else None)
-    for reason in document["client"]["reasons"]:
-        yield from screen.wrapped(reason, " " * _LABEL_WIDTH, Style.YELLOW)
+    if sent:  # else it was interrupted before
+        yield from _labelled(
+            screen, "client", _client(document), Style.YELLOW if document["client"]["saturated"] else None
+        )
+        for reason in document["client"]["reasons"]:
+            yield from screen.wrapped(reason, " " * _LABEL_WIDTH, Style.YELLOW)
     if verdict is None and not document["partial"]:
         reason = "" if ok else nothing_succeeded(document)
         if document["client"]["saturated"]:
@@ -79,9 +82,13 @@ def nothing_succeeded(document: Document) -> str:
     if not document["failures"]:
         return f"no request was sent to {url}; ask for more requests or a longer --duration"
     most = max(document["failures"], key=lambda one: int(one["count"]))
-    detail = one_line(re.sub(r"^\[Errno -?\d+\] ", "", most["detail"])).rstrip(".")
     remedy = _REMEDIES.get(most["class"], "see the server's log")
-    return f"no request to {url} succeeded: {detail} ({most['count']:,} times); {remedy}"
+    return f"no request to {url} succeeded: {_cause(most['detail'])} ({most['count']:,} times); {remedy}"
+
+
+def _cause(detail: str) -> str:
+    """Return the detail of a failure without the number of a system error."""
+    return one_line(re.sub(r"^\[Errno -?\d+\] ", "", detail)).rstrip(".")
 
 
 _REMEDIES = {

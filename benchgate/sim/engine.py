@@ -35,7 +35,7 @@ class Job:
     emit: Callable[[int, int], None]
     priority: int = 0  # lower goes first
     blocks: tuple[int, ...] = ()  # names of the blocks of the prompt and then of the answer, for a prefix cache
-    with_adapter: bool = False
+    adapter: str | None = None
     is_read: bool = False  # another server has read the prompt, and its KV cache came along
     speed: float = 1.0  # its times are divided by it; an engine whose steps are shared takes no notice
     produced: int = 0
@@ -336,6 +336,8 @@ class Engine(Model):
         self._cache = PrefixCache(settings.prefix_blocks, settings.block_tokens)
         self._admitted = 0
         self._taken_tokens = 0  # KV room of the running, and what has leaked
+        self._adapters: dict[str, None] = {}  # in memory, the least recently used first
+        self._swaps = 0  # adapters to load in the next step
         self._step: _Step | None = None
 
     @property
@@ -448,9 +450,10 @@ class Engine(Model):
             return
         decoding = [job for job in able if job.prefilled_tokens >= job.unread_tokens]
         prefilled_tokens, ready = self._prefill([job for job in able if job.prefilled_tokens < job.unread_tokens])
-        with_adapter = sum(job.with_adapter for job in able) if self._settings.adapter_s else 0
+        with_adapter = sum(job.adapter is not None for job in able) if self._settings.adapter_s else 0
         costs = self._settings
         duration_s = costs.prefill_s * prefilled_tokens + costs.adapter_s * with_adapter
+        duration_s, self._swaps = duration_s + costs.adapter_swap_s * self._swaps, 0
         if decoding:
             duration_s += costs.decode_s + costs.decode_per_sequence_s * len(decoding)
         if costs.jitter_ratio:
@@ -465,6 +468,8 @@ class Engine(Model):
                 break  # nobody overtakes
             self._waiting.remove(job)
             self._running.append(job)
+            if job.adapter is not None:
+                self._load_adapter(job.adapter)
             job.room_tokens = self._room_of(job)
             self._taken_tokens += job.room_tokens
             job.unread_tokens, job.prefilled_tokens = job.input_tokens + job.produced, 0
@@ -472,6 +477,13 @@ class Engine(Model):
                 job.prefilled_tokens = job.unread_tokens
             if job.admitted_ns is None:
                 job.admitted_ns = at_ns
+
+    def _load_adapter(self, name: str) -> None:
+        self._swaps += name not in self._adapters
+        self._adapters.pop(name, None)
+        self._adapters[name] = None  # the most recently used one is last
+        if self._settings.adapter_slots is not None and len(self._adapters) > self._settings.adapter_slots:
+            del self._adapters[next(iter(self._adapters))]
 
     def _prefill(self, unread: list[Job]) -> tuple[int, list[Job]]:
         """Read the next piece of the prompts: how many tokens, and whose prompt is then read whole."""

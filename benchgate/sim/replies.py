@@ -80,7 +80,7 @@ class Reply(ABC):
             emit=self.emit,
             priority=context.request.priority,
             blocks=context.blocks,
-            with_adapter=context.request.adapter is not None,
+            adapter=context.request.adapter,
             is_read=context.is_read,
             speed=context.speed,
         )

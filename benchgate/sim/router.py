@@ -497,7 +497,7 @@ class Router:
         one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
-        pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._up()}
+        pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._answering()}
         born = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {self._began_s:.6f}\n"
         split = self._settings.prefill_replicas or 0
         roles = {number: "prefill" if number < split else "decode" for number in pages if split}
@@ -509,7 +509,7 @@ class Router:
         for state in self._lost:
             truth.absorb(state)
         truth.outcomes["failed"] += truth.in_flight
-        for state in await self._states(self._up()):
+        for state in await self._states(self._answering()):
             truth.absorb(state)
         truth.in_flight, truth.max_in_flight = self._in_flight, self._max_in_flight
         documents = truth.document(with_requests="requests=1" in request.query.split("&"))
@@ -520,12 +520,15 @@ class Router:
         self._max_in_flight = self._in_flight
         for one in self._replicas:
             one.requests, one.broken = 0, 0
-        for one in self._up():
+        for one in self._answering():
             await one.fetch("POST", "/sim/reset")
         return json_response(200, {})
 
     def _up(self) -> list[Replica]:
         return [one for one in self._replicas if one.state == "up"]
+
+    def _answering(self) -> list[Replica]:
+        return [one for one in self._replicas if one.state in ("up", "draining")]
 
     async def _states(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
         documents = [await one.fetch("GET", "/sim/truth?state=1") for one in replicas]

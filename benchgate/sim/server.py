@@ -169,7 +169,7 @@ class SimServer:
         if self._loaded_ns is None:
             self._loaded_ns = line.received_ns + round(self._settings.load_time_s * NS)
         received_ns, transfer_s = line.received_ns, 0.0
-        is_read = DECODE_HEADER in request.headers
+        is_read = request.headers.get(DECODE_HEADER, "").isdecimal()
         if is_read:
             received_ns, transfer_s = int(request.headers[DECODE_HEADER]), self._settings.transfer_s or 0.0
         context = ReplyContext(

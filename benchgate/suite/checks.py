@@ -150,9 +150,9 @@ class Check(Section):
         alias="class",
     )
     per: Literal["accelerator"] | None = optional(
-        "With `output_throughput`, `request_throughput` and `capacity`: the value of each arm divided by its "
-        "`accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are those of one "
-        "accelerator. Not with `over`"
+        f"With `{'`, `'.join(PER_ACCELERATOR_METRICS[:-1])}` and `{PER_ACCELERATOR_METRICS[-1]}`: the value of each "
+        "arm divided by its `accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are "
+        "those of one accelerator. Not with `over`"
     )
     over: TrafficName | None = optional(
         "Stage whose value the candidate's value at `stage` is compared with; `max` and `min` then bound the "
@@ -178,8 +178,8 @@ class Check(Section):
     max: Bound | None = key("Upper bound of the candidate's own value", default=None)
     min: Bound | None = key("Lower bound of the candidate's own value", default=None)
     required: Flag = key(
-        "`false`: the check is shown and can warn, but never block. Default: `true`; `false` for `flips`, "
-        "`kld` and `same_top1`",
+        "`false`: the check is shown and can warn, but never block. Default: `true`; `false` for "
+        f"`{'`, `'.join(ADVISORY_METRICS[:-1])}` and `{ADVISORY_METRICS[-1]}`",
         default_factory=lambda known: known.get("metric") not in ADVISORY_METRICS,
     )
     block_when: Literal["harm", "breach"] = key(

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from benchgate.errors import UsageError
-from benchgate.model.request import ENDPOINT_PATHS, ENDPOINTS
+from benchgate.model.request import ENDPOINT_PATHS, VERSIONLESS_PATHS, endpoint_at
 from benchgate.suite.simulator import SimSettings
 from benchgate.suite.types import (
     EnergyPrice,
@@ -181,9 +181,7 @@ _HOST = r"(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST_AND_PORT = re.compile(rf"{_HOST}:\d+(?:/.*)?")
 _HOST_ALONE = re.compile(rf"{_HOST}(?:/.*)?")
 _API = re.compile(f"(?:{ENDPOINT_PATHS}|/v1(?:/models)?|/chat/completions)$")
-_VERSIONED_API = re.compile(
-    f"(?:{'|'.join(spec.path[3:] for spec in ENDPOINTS.values() if spec.path.startswith('/v1/'))}|/models)$"
-)
+_VERSIONED_API = re.compile(f"(?:{VERSIONLESS_PATHS}|/models)$")
 _VERSION = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?(?=/|$)")
 
 
@@ -225,6 +223,8 @@ def base_address(address: str) -> str:
     The message repeats the path of the endpoint and nothing else.
     """
     base, path = split_address(address)
+    if (endpoint_at(path) or [""])[0] == "predictions":
+        return f"{base}{path}"  # beneath it TorchServe serves OpenAI's API
     if path not in ("", "/v1"):
         raise ValueError(f"ends in {path}, which benchgate adds itself; remove it")
     return base
@@ -437,7 +437,7 @@ class Tls(Section):
 
 AUTO = "auto"
 OFF = "off"
-NVIDIA_SMI = "nvidia-smi"
+SMI_NAMES = ("nvidia-smi", "amd-smi", "xpu-smi")
 MOST_COUNTED = 10_000
 
 
@@ -458,7 +458,7 @@ def _check_http(text: str) -> str:
 
 def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
     """Return the value of `key` with its reference resolved. Raises UsageError if that is unset or no address."""
-    if text in (AUTO, OFF, NVIDIA_SMI):
+    if text in (AUTO, OFF, *SMI_NAMES):
         return text
     try:
         return check_page(text) if reference_name(text) is None else _check_http(resolve_secret(text, environment))
@@ -469,8 +469,8 @@ def resolve_page(key: str, text: str, environment: Mapping[str, str]) -> str:
 
 Gpu = Annotated[
     str,
-    AfterValidator(lambda text: text if text == NVIDIA_SMI else check_page(text)),
-    Expected('"nvidia-smi" or the page of a DCGM exporter like "http://host:9400/metrics"'),
+    AfterValidator(lambda text: text if text in SMI_NAMES else check_page(text)),
+    Expected('"nvidia-smi", "amd-smi", "xpu-smi" or an exporter\'s page like "http://host:9400/metrics"'),
 ]
 ReplicaPage = Annotated[
     str, AfterValidator(check_page), Expected('the address of a replica\'s page like "http://host-1:8000/health"')
@@ -641,8 +641,8 @@ class Ready(Section):
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 OptionalField = Literal["ignore_eos", "stream_options", "temperature", "seed"]
 Engine = Literal[
-    "openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama",
-    "mlx", "mlc", "lorax", "kserve", "rayserve", "litellm", "dynamo", "torchserve", "anthropic",
+    "openai", "vllm", "sglang", "tgi", "trtllm", "triton", "llamacpp", "ollama", "anthropic",
+    "mlx", "mlc", "lorax", "kserve", "rayserve", "litellm", "dynamo", "torchserve",
 ]  # fmt: skip
 
 

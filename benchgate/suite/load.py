@@ -43,7 +43,7 @@ from benchgate.suite.types import (
     text,
     word,
 )
-from benchgate.suite.workload import Workload
+from benchgate.suite.workload import AdapterMix, Workload
 from benchgate.units import show_found
 
 if TYPE_CHECKING:
@@ -204,6 +204,14 @@ class TrafficClass:
         if session is None:
             return 1
         return session.turns if isinstance(session.turns, int) else None
+
+    def adapter_of(self, seed: int, block: int, index: int) -> str | None:
+        """Return the adapter of a measured request by its number in a block; None for the model itself."""
+        mix = self.workload.adapter
+        if not isinstance(mix, AdapterMix):
+            return mix
+        unit = index % self.schedule.requests // (self.turns or 1)
+        return mix.drawn(f"{seed}/{self.name}/{block}/{unit}")
 
     def is_first_turn(self, index: IntArray) -> BoolArray:
         """Return for each request number whether the request is known to be the first of a conversation.

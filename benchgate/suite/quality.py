@@ -119,8 +119,9 @@ class Quality(Section):
     """Evals by lm-eval; paths are relative to the suite."""
 
     tasks: tuple[Task, ...] = key(
-        "Your own task files (a path that ends in `.yaml`), or names of lm-eval's tasks and groups; each a text, or a "
-        "mapping with further keys",
+        "Your own task files (a path that ends in `.yaml`), names of lm-eval's tasks and groups, or generated tasks: "
+        "`recall` (`recall_1k` to `recall_32k`), `stop_strings`, `round_trip`; each a text, or a mapping with further "
+        "keys",
         min_length=1,
     )
     include: tuple[Text, ...] = optional(

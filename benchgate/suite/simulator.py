@@ -313,6 +313,13 @@ class SimSettings(Section):
     adapter_s: Span = key(
         "Engine: added to a step for every sequence in it that runs with an adapter", default=0.0, alias="adapter_cost"
     )
+    adapter_slots: _Least1 | None = key(
+        "Engine: adapters in memory; the least recently used goes first. Default: all", default=None
+    )
+    adapter_swap_s: Span = key(
+        "Engine: added to a step for every sequence that begins in it with an adapter that is not in memory",
+        default=0.0, alias="adapter_swap",
+    )  # fmt: skip
     preempts: Flag = key(
         "Engine: take KV room token by token, and evict the least urgent sequence when it is full",
         default=False, alias="preempt",
@@ -479,7 +486,7 @@ PACE = ("ttft_s", "itl_s")
 ENGINE = (
     "prefill_s", "decode_s", "decode_per_sequence_s", "batch", "kv_tokens", "prefill_chunk_tokens", "queue",
     "queue_status", "shed_above", "shed_exempt", "prefix_blocks", "flush_every", "block_tokens", "adapter_s",
-    "preempts", "leak_kv", "prefill_replicas", "transfer_s",
+    "adapter_slots", "adapter_swap_s", "preempts", "leak_kv", "prefill_replicas", "transfer_s",
 )  # fmt: skip
 OF_THE_ROUTER = frozenset(
     {"replicas", "lose_replica_after", "affinity", "weights", "unlike", "prefill_replicas", "ready_after_s",

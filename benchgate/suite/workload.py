@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+from bisect import bisect_right
 from collections.abc import Callable
+from functools import cache
+from itertools import accumulate
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
@@ -30,6 +36,7 @@ from benchgate.units import PATTERNS, parse_duration_s, parse_tokens, show_found
 MOST_TOKENS = 1_000_000
 
 Count = Annotated[Tokens, Field(ge=1, le=MOST_TOKENS)]
+Weights = Literal["uniform", "zipf"]
 Spread = Annotated[float, Strict(), Field(gt=0, le=10)]
 
 
@@ -145,7 +152,7 @@ def _parse_length(found: object) -> int:
     return tokens
 
 
-def _value_or(section: type[Section], parse: Callable[[object], float]) -> BeforeValidator:
+def _value_or(section: type[Section], parse: Callable[[object], object]) -> BeforeValidator:
     """Return the validator of one value, or of a distribution of values."""
 
     def read(found: object, info: ValidationInfo) -> object:
@@ -272,6 +279,32 @@ class Prefix(Section):
         return self
 
 
+class Retrieval(Section):
+    """Documents in front of each prompt, as in retrieval-augmented generation: some of a common pool.
+
+    They follow a shared `prefix`. They are part of the prompt's `input`; in a conversation, of its first turn. A cache
+    holds a document only if all that stands before it is the same too.
+    """
+
+    pool: Whole = key("Number of different documents", ge=2, le=100_000)
+    each: Whole = key("Documents in a prompt, all different", ge=1, le=1_000)
+    document_tokens: Count = key("Length of a document", alias="tokens")
+    order: Literal["shuffled", "fixed"] = key(
+        "`fixed` sorts the documents of a prompt by their place in the pool, so that more prompts begin alike",
+        default="shuffled",
+    )
+    weights: Weights = key(
+        "How often documents are drawn: all alike, or the one at place `k` of the pool `1/k` as often",
+        default="uniform",
+    )
+
+    @model_validator(mode="after")
+    def _pool_is_large_enough(self) -> Self:
+        if self.each >= self.pool:
+            raise ValueError(f"`each` takes {self.each:,} documents of a pool of {self.pool:,}; make the pool larger")
+        return self
+
+
 class Session(Section):
     """Conversations: each turn repeats the earlier ones, the model's own answers included.
 
@@ -314,6 +347,144 @@ class Images(Section):
     files: tuple[Text, ...] = key("PNG, JPEG, WebP or GIF files, used in turn instead of noise", default=())
 
 
+BUILTIN_PROMPTS = "builtin"
+_Values = Annotated[
+    Text | tuple[Text, ...], Expected("a text, or a list of texts"),
+    Written(text(), {"type": "array", "items": text(), "minItems": 1}),
+]  # fmt: skip
+_HUB = "hf:"
+_HUB_SOURCE = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})", re.ASCII)
+_HUB_NAME = re.compile(r"hf:([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@.*)?", re.ASCII)
+
+
+def _parse_source(found: object) -> str:
+    if not isinstance(found, str) or not found.strip():
+        raise ValueError(f"found {show_found(found)}; expected {_PROMPTS}")
+    if not found.startswith(_HUB) or _HUB_SOURCE.fullmatch(found):
+        return found
+    named = _HUB_NAME.fullmatch(found)
+    if named is None:
+        raise ValueError(f"found {show_found(found)}; write a data set of the Hub as hf:ORG/NAME@COMMIT")
+    problem = "names no commit" if named[2] is None else f'"{named[2][1:]}" is no commit of 40 hexadecimal digits'
+    remedy = f"`git ls-remote https://huggingface.co/datasets/{named[1]} HEAD` prints the newest one"
+    raise ValueError(f"{problem}, and a data set changes; write hf:{named[1]}@COMMIT: {remedy}")
+
+
+def is_file_source(source: str) -> bool:
+    """Return True for the source of a prompt set that is a file or a folder of this machine."""
+    return source != BUILTIN_PROMPTS and not source.startswith(_HUB)
+
+
+class PromptColumns(Section):
+    """Columns that hold a request: exactly one of `prompt`, `messages` and `conversations`."""
+
+    prompt: Text | None = optional("Column of a text")
+    messages: Text | None = optional("Column of a list of messages, as OpenAI spells them")
+    conversations: Text | None = optional("Column of a list of turns, as ShareGPT spells them")
+    system: Text | None = optional("Column of a system prompt, beside `prompt`")
+    output_tokens: Text | None = optional("Column of the length of the answer, beside `prompt`")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if sum(kind is not None for kind in (self.prompt, self.messages, self.conversations)) != 1:
+            raise ValueError("columns name exactly one of `prompt`, `messages` and `conversations`")
+        stray = next((name for name in ("system", "output_tokens") if getattr(self, name) is not None), None)
+        if stray is not None and self.prompt is None:
+            raise ValueError(f"`{stray}` means nothing without `prompt`; remove it")
+        return self
+
+
+class PromptSet(Section):
+    """Recorded requests, and which rows and columns of them are sent. `prompts: SOURCE` sends all rows."""
+
+    source: Annotated[Text, BeforeValidator(_parse_source)] = key(
+        "A file beside the suite (JSON, JSONL, CSV, Parquet), the folder of a data set, `hf:ORG/NAME@COMMIT`, or "
+        f"`{BUILTIN_PROMPTS}`: the 320 prompts that ship with benchgate"
+    )
+    subset: Text | None = optional("Subset (configuration) of a data set. Default: its only or default one")
+    split: Text = optional("Split of a data set", default="train")
+    files: Text | None = optional("Files of a repository on the Hub to load, like `data/train-*.parquet`. Default: all")
+    columns: PromptColumns | None = optional(
+        "Columns to read. Default: columns that are named as the keys of recorded prompts"
+    )
+    where: dict[Text, _Values] = optional(
+        "Rows to send: those that have one of these values in each of these columns, like `{category: code}`",
+        default={},
+    )
+    limit: Whole | None = optional("Number of rows, the first ones. Default: all", default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _fits_its_source(self) -> Self:
+        if self.files is not None and self.repository is None:
+            raise ValueError("`files` chooses from a repository on the Hub; name the files in `source`")
+        stray = self.model_fields_set & {"subset", "split"}
+        if stray and (self.source == BUILTIN_PROMPTS or self.source.endswith((".json", ".jsonl", ".ndjson"))):
+            raise ValueError(f"`{min(stray)}` belongs to a data set, and {self.source} has none; remove it")
+        return self
+
+    @property
+    def repository(self) -> tuple[str, str] | None:
+        """Name and commit of a data set on the Hub; None for another source."""
+        found = _HUB_SOURCE.fullmatch(self.source)
+        return None if found is None else (found[1], found[2])
+
+    @property
+    def name(self) -> str:
+        """Name that tells this set from others: its source, and its other keys if there are any."""
+        more = self.model_dump(mode="json", exclude={"source"}, by_alias=True)
+        return self.source if not more else f"{self.source} {json.dumps(more, sort_keys=True)}"
+
+
+_PROMPTS = f"a file, hf:ORG/NAME@COMMIT, {BUILTIN_PROMPTS}, or a mapping with `source`"
+Prompts = Annotated[Text | PromptSet, _value_or(PromptSet, _parse_source), Expected(_PROMPTS), Written(text())]
+
+
+class AdapterMix(Section):
+    """Several LoRA adapters: each request, or each conversation, is for one of them, drawn by the suite's seed.
+
+    The report has figures of each adapter. To judge adapters one by one, write classes of traffic.
+    """
+
+    names: tuple[Text, ...] = key("Names of the adapters, the most used first", min_length=2)
+    weights: Weights = key(
+        "How often they are drawn: all alike, or the one at place `k` of `names` `1/k` as often", default="uniform"
+    )
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(
+                "`names` has an adapter twice; name each once, and let `weights` say how often it is drawn"
+            )
+        return self
+
+    def drawn(self, key: str) -> str:
+        """Return the adapter determined by `key`."""
+        drawn = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
+        bounds = _cumulative(self.weights, len(self.names))
+        return self.names[min(bisect_right(bounds, drawn * bounds[-1]), len(self.names) - 1)]
+
+
+@cache
+def _cumulative(weights: Weights, count: int) -> tuple[float, ...]:
+    return tuple(accumulate(frequencies(weights, count)))
+
+
+def frequencies(weights: Weights, count: int) -> list[float]:
+    """Return how often each of `count` things is drawn; by Zipf's law the one at place k 1/k as often as the first."""
+    return [1.0 if weights == "uniform" else 1 / place for place in range(1, count + 1)]
+
+
+def _parse_adapter(found: object) -> str:
+    if isinstance(found, str) and found:
+        return found
+    raise ValueError(f"found {show_found(found)}; expected {_ADAPTER}")
+
+
+_ADAPTER = "the name of an adapter, or several like {names: [legal, support], weights: zipf}"
+Adapter = Annotated[Text | AdapterMix, _value_or(AdapterMix, _parse_adapter), Expected(_ADAPTER), Written(text())]
+
+
 class Workload(Section):
     """Requests of a stage or a class: synthetic texts of given lengths, or recorded ones."""
 
@@ -341,9 +512,10 @@ class Workload(Section):
         "Make up prompts from words that are one token each for this tokenizer, so that lengths are exact. "
         "Default: one word counts as one token"
     )
-    prompts: Text | None = optional("Recorded requests instead of made-up ones")
+    prompts: Prompts | None = optional("Recorded requests instead of made-up ones")
     sessions: Text | None = optional("File of recorded agent sessions, replayed as graphs of calls and waits")
     prefix: Prefix | None = optional("A shared beginning of the prompts")
+    retrieval: Retrieval | None = optional("Documents of a pool in front of the prompts")
     session: Session | None = optional("Conversations instead of single requests")
     leave: LeaveSpec | None = optional("Clients that disconnect before the end of their answer")
     stream: Flag = optional("Stream answers; without streaming there is no TTFT and no TPOT", default=True)
@@ -364,7 +536,7 @@ class Workload(Section):
     constrained: Flag = optional(
         "Send the `schema` to the engine too (`response_format`), instead of only judging by it", default=True
     )
-    adapter: Text | None = optional("Name of a LoRA adapter, sent as the model")
+    adapter: Adapter | None = optional("LoRA adapter: sent as the model, or as the engine has it")
     priority: Annotated[int, Strict()] | None = optional(
         "Sent as `priority` to vLLM (lower is earlier) and SGLang (as it was started)", ge=-1000, le=1000
     )
@@ -392,9 +564,23 @@ class Workload(Section):
         return tuple(length.file for length in lengths if isinstance(length, Lengths) and length.file is not None)
 
     @property
+    def prompt_set(self) -> PromptSet | None:
+        """Recorded requests; None for synthetic ones."""
+        return PromptSet(source=self.prompts) if isinstance(self.prompts, str) else self.prompts
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of all adapters that requests are for."""
+        if isinstance(self.adapter, AdapterMix):
+            return self.adapter.names
+        return () if self.adapter is None else (self.adapter,)
+
+    @property
     def shared_tokens(self) -> int | None:
-        """Tokens that prompts share; None without a prefix, and for a share."""
-        return self.prefix.prefix_tokens if self.prefix is not None else None
+        """Tokens of a shared prefix and of documents; None without them, and for a share alone."""
+        documents = 0 if self.retrieval is None else self.retrieval.each * self.retrieval.document_tokens
+        prefix = (self.prefix.prefix_tokens if self.prefix is not None else None) or 0
+        return prefix + documents or None
 
     @property
     def most_input_tokens(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Target deployments and the request bodies that each engine understands. Adding an engine touches this file alone."""
+"""Targets and the request bodies that each engine understands. An engine is a row here and in docs/engines.yaml."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Dialect:
     extra: Mapping[str, object] = field(default_factory=dict)
     leave_out: tuple[str, ...] = ()
     max_tokens_field: MaxTokensField = "max_tokens"
+    adapter_field: str = "model"  # of a request, that names a LoRA adapter
     stream_usage: bool = True  # understands stream_options.include_usage
     health_path: str | None = "/health"
     version_at: tuple[str, str] | None = None  # path and key of a JSON document with the engine's version
@@ -82,8 +83,8 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
                 owners=("llamacpp",),
             ),
             Dialect("ollama", health_path=None, version_at=("/api/version", "version"), owners=("library",)),
-            # mlx_lm.server ignores unknown fields. An adapter is the path in `adapters`, for `extra`.
-            Dialect("mlx"),
+            # mlx_lm.server ignores unknown fields. An adapter is a path in `adapters`.
+            Dialect("mlx", adapter_field="adapters"),
             # Honoured under `mlc_llm serve --enable-debug`, else ignored: the records show the length.
             Dialect("mlc", ignore_eos={"debug_config": {"ignore_eos": True}}, health_path=None, owners=("MLC-LLM",)),
             # `model` is the adapter: `adapter_id` of its own /generate. It has no list of models.
@@ -108,7 +109,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
                 "litellm",
                 extra={"cache": {"no-cache": True}},
                 health_path="/health/liveliness",
-                version_at=("/health/readiness", "litellm_version"),
+                version_at=("/health/readiness/details", "litellm_version"),
             ),
             # It refuses fields that it does not know.
             Dialect("dynamo", ignore_eos=_IGNORE_EOS),
@@ -150,6 +151,13 @@ class Target:
     open_headers: Mapping[str, str] = field(default_factory=dict)
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     route: Route = DIRECT
+
+    def with_adapter(self, name: str) -> Target:
+        """Return the target for requests that are all for one adapter."""
+        if self.dialect.adapter_field == "model":
+            return replace(self, model=name)
+        extra = {**self.dialect.extra, self.dialect.adapter_field: name}
+        return replace(self, dialect=replace(self.dialect, extra=extra))
 
     def headers(self) -> dict[str, str]:
         """Return the headers of every request."""
@@ -197,7 +205,9 @@ def openai_body(target: Target, ask: ModelRequest, seed: int | None) -> dict[str
     show how long the answers were.
     """
     dialect = target.dialect
-    body: dict[str, object] = {"model": ask.model or target.model}
+    body: dict[str, object] = {"model": target.model}
+    if ask.model is not None:
+        body[dialect.adapter_field] = ask.model
     if ENDPOINTS[ask.endpoint].generates:
         limit_field = "max_output_tokens" if ask.endpoint == "responses" else dialect.max_tokens_field
         body[limit_field] = ask.output_tokens

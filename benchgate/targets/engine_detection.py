@@ -25,7 +25,7 @@ _SIGNS = (
     _Sign("lorax", "/info", "eager_prefill"),
     _Sign("tgi", "/info", "docker_label"),
     _Sign("dynamo", "/health", "instances"),
-    _Sign("litellm", "/health/readiness", "litellm_version"),
+    _Sign("litellm", "/health/readiness", "db"),
     _Sign("kserve", "/v2", "name", "kserve"),
 )
 
@@ -50,6 +50,8 @@ async def detect_engine(client: AsyncJsonClient, target: Target, models: Respons
     is_plain = models.headers.get("server", "").startswith("BaseHTTP/")
     if is_plain and entries and all({"id", "object", "created"} == entry.keys() for entry in entries):
         return "mlx"
+    if entries and all({"type", "display_name", "created_at"} <= entry.keys() for entry in entries):
+        return "anthropic"
     pages: dict[str, dict[str, object]] = {}
     for sign in _SIGNS:
         if sign.path not in pages:

@@ -43,9 +43,16 @@ def success_document(status: int, body: bytes) -> dict[str, object]:
     document = json_object(body)
     if document is None:
         raise RequestError("HTTP 200 with a body that is not a JSON object", detail)
-    if document.get("error"):
+    if document.get("error") or document.get("object") == "error":
         raise RequestError("HTTP 200 with an error in it", detail)
     return document
+
+
+def stated_status(status: int, body: bytes) -> int:
+    """Return the status of a response, or the `code` of an error that came with HTTP 200, as from TorchServe."""
+    document = json_object(body) or {}
+    code = document.get("code")
+    return code if status == 200 and document.get("object") == "error" and isinstance(code, int) else status
 
 
 def error_text(body: bytes) -> str:

@@ -28,7 +28,14 @@ from benchgate.targets.client import AsyncJsonClient, JsonClient, NoConnectionEr
 from benchgate.targets.dialect import Target
 from benchgate.targets.endpoints import answer_document, ask_body, request_path
 from benchgate.targets.engine_detection import model_entries
-from benchgate.targets.error_messages import RequestError, error_message, error_text, json_object, one_line
+from benchgate.targets.error_messages import (
+    RequestError,
+    error_message,
+    error_text,
+    json_object,
+    one_line,
+    stated_status,
+)
 
 CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
 _VLLM = (
@@ -261,9 +268,9 @@ def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt
         never = isinstance(error, TlsError) and error.is_about_certificates
         unreachable = isinstance(error, NoConnectionError | TlsError)
         return _Attempt(str(error), None, 0.0 if never else math.inf, is_unreachable=unreachable)
-    status, body = response.status, response.body
+    body, status = response.body, stated_status(response.status, response.body)
     try:
-        answer_document(endpoint, status, body)
+        answer_document(endpoint, response.status, body)
     except RequestError as error:
         problem = str(error.redacted(target.redact))
     else:

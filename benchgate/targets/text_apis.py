@@ -23,6 +23,8 @@ def tgi_body(target: Target, ask: ModelRequest, seed: int | None) -> Body:
     parameters: Body = {"max_new_tokens": ask.output_tokens, "do_sample": False, "details": True}
     if seed is not None:
         parameters["seed"] = seed
+    if ask.ignore_eos and target.dialect.ignore_eos is not None:
+        parameters.update(target.dialect.ignore_eos)
     if ask.model is not None:
         parameters["adapter_id"] = ask.model
     schema = response_schema(fields.get("response_format"))

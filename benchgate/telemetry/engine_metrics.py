@@ -7,7 +7,7 @@ between versions, and an older server still has the old ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -241,7 +241,7 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         "lorax": EnginePage("lorax_", "/metrics", _LORAX),
         "dynamo": EnginePage("dynamo_frontend_", "/metrics", _DYNAMO),
         "rayserve": EnginePage("ray_vllm", "/metrics", _RAYSERVE),
-        "litellm": EnginePage("litellm_", "/metrics", _LITELLM),
+        "litellm": EnginePage("litellm_", "/metrics/", _LITELLM),  # it redirects what comes without the last slash
         "torchserve": EnginePage("ts_inference_", "/metrics", _TORCHSERVE, ports=(8080, 8082)),
         "mlc": EnginePage("engine_prefill_time_sum", "/metrics", _MLC),
         "kserve": EnginePage(
@@ -254,24 +254,6 @@ NO_PAGE = ("ollama", "mlx", "rayserve")
 
 START_TIME_HEADER = "process-start-time-unix"  # a header of llama.cpp's page with its start time
 MODEL_LABELS = ("model_name", "model")
-
-_PERCENT = 0.01
-_MILLI = 1e-3
-_MEGA = 1e6
-# Names that NVIDIA's DCGM exporter shows by default and, the PROF ones, where profiling is allowed.
-DCGM: MetricNames = {
-    Gauge.GPU_BUSY: (
-        MetricSource(("DCGM_FI_PROF_GR_ENGINE_ACTIVE",), combine="mean"),
-        MetricSource(("DCGM_FI_DEV_GPU_UTIL",), scale=_PERCENT, combine="mean"),
-    ),
-    Gauge.GPU_BANDWIDTH: (MetricSource(("DCGM_FI_PROF_DRAM_ACTIVE",), combine="mean"),),
-    Gauge.GPU_MEMORY_BUSY: (MetricSource(("DCGM_FI_DEV_MEM_COPY_UTIL",), scale=_PERCENT, combine="mean"),),
-    Gauge.GPU_POWER: _any_of("DCGM_FI_DEV_POWER_USAGE"),
-    Gauge.GPU_CLOCK: (MetricSource(("DCGM_FI_DEV_SM_CLOCK",), scale=_MEGA, combine="mean"),),
-    Counter.GPU_ENERGY_J: (MetricSource(("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), scale=_MILLI),),
-}
-
-GPU_LABEL = "gpu"  # the exporter's label with the number of the accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +314,7 @@ def read_page(text: str, model: str, start_time: str | None = None) -> Page:
 
 REPLICA_LABELS = ("replica", "pod", "instance")  # of a page that a router or a federation writes
 ROLE_LABEL = "role"
+_MOST_REPLICAS = 1000
 
 
 def read_samples(samples: Sequence[Sample], model: str, start_time: str | None = None) -> Page:
@@ -343,11 +326,11 @@ def read_samples(samples: Sequence[Sample], model: str, start_time: str | None =
     known = PAGES[engine].names
     label = next((one for one in REPLICA_LABELS if any(one in sample.labels for sample in samples)), None)
     replicas = {
-        name: ReplicaPage(_values(own, known, model), marker_of(own, engine), role)
+        name: ReplicaPage(read_values(own, known, model), marker_of(own, engine), role)
         for name, role, own in (split_replicas(samples, label, ROLE_LABEL) if label is not None else ())
     }
     marker = [part for part in (marker_of(samples, engine), start_time) if part is not None]
-    values = _values(samples, known, model)
+    values = read_values(samples, known, model)
     if any(replica.role is not None for replica in replicas.values()):
         values = combine_replicas([(replica.role, replica.values) for replica in replicas.values()])
     return Page(engine, values, ",".join(marker) or None, replicas)
@@ -362,11 +345,18 @@ def marker_of(samples: Sequence[Sample], engine: str) -> str | None:
 def split_replicas(
     samples: Sequence[Sample], label: str, role_label: str | None
 ) -> list[tuple[str, Role | None, list[Sample]]]:
-    """Return each replica's name, role and samples by their labels; samples without the label belong to none."""
+    """Return each replica's name, role and samples by their labels; samples without the label belong to none.
+
+    Raises BadPageError for so many that the label must be of something else.
+    """
     found: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.labels.get(label):
             found.setdefault(sample.labels[label], []).append(sample)
+    if len(found) > _MOST_REPLICAS:
+        raise BadPageError(
+            f"its label `{label}` has {len(found):,} values, and {_MOST_REPLICAS:,} replicas are the most"
+        )
     roles = {
         name: next((s.labels[role_label] for s in own if role_label is not None and role_label in s.labels), None)
         for name, own in found.items()
@@ -374,20 +364,8 @@ def split_replicas(
     return [(name, Role(r) if (r := roles[name]) in tuple(Role) else None, own) for name, own in sorted(found.items())]
 
 
-def read_dcgm(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMetric, float]:
-    """Read a DCGM exporter's values for these accelerators, None for all. Raises BadPageError."""
-    sources = [source for alternatives in DCGM.values() for source in alternatives]
-    names = {name for source in sources for name in source.names}
-    samples = [sample for sample in parse_samples(text) if sample.name in names]
-    if devices is not None:
-        numbers = {str(device) for device in devices}
-        samples = [sample for sample in samples if sample.labels.get(GPU_LABEL) in numbers]
-    if not samples:
-        raise BadPageError("it names none of these accelerators" if devices is not None else "it names no accelerator")
-    return _values(samples, DCGM, None)
-
-
-def _values(samples: Sequence[Sample], names: MetricNames, model: str | None) -> dict[TelemetryMetric, float]:
+def read_values(samples: Sequence[Sample], names: MetricNames, model: str | None) -> dict[TelemetryMetric, float]:
+    """Return the value of each metric whose names are among the samples; with a model, of its samples alone."""
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.name, []).append(sample)

@@ -21,19 +21,19 @@ from benchgate.model.telemetry import (
     TelemetryWindow,
     combine_replicas,
 )
-from benchgate.suite.deployment import NVIDIA_SMI
 from benchgate.targets.dialect import Target
+from benchgate.telemetry.accelerators import read_accelerators
 from benchgate.telemetry.engine_metrics import (
     BadPageError,
     ReplicaPage,
     UnreadError,
-    read_dcgm,
     read_page,
     read_samples,
     split_replicas,
 )
 from benchgate.telemetry.prometheus import PrometheusSource, QueryResult
-from benchgate.telemetry.sources import Fetched, PageSource, SmiSource, Sources, join_markers
+from benchgate.telemetry.smi import SMI_TOOLS, SmiSource
+from benchgate.telemetry.sources import Fetched, PageSource, Sources, join_markers
 
 _T = TypeVar("_T")
 
@@ -101,8 +101,8 @@ class Sampler:
             self._pages = [enter(PrometheusSource(sources.prometheus)).fetch]
         if len(self._pages) > 1:
             self._threads = enter(ThreadPoolExecutor(min(len(self._pages), _AT_ONCE), "benchgate-metrics"))
-        if sources.gpu == NVIDIA_SMI:
-            self._gpu = enter(SmiSource(sources.devices)).fetch
+        if (tool := SMI_TOOLS.get(sources.gpu or "")) is not None:
+            self._gpu = enter(SmiSource(tool, sources.devices)).fetch
         elif sources.gpu is not None:
             self._gpu = enter(PageSource(sources.gpu, self._target)).fetch
         return self
@@ -207,6 +207,8 @@ class Sampler:
         """Return every replica of the window: one that is missing at an instant leaves no sum then."""
         names = [replica.name for replica in self._sources.replicas]
         names += sorted({name for one in parsed for name in one.replicas} - {*names})
+        if not self._combines and len(names) < 2:
+            return []  # the label of a single server says nothing
         expected = self._sources.expected
         if self._sources.prometheus is not None and names and expected is not None and len(names) < expected:
             problems[f"Prometheus has series of {len(names)} replicas, and `ready` declares {expected}"] = None
@@ -230,8 +232,9 @@ class Sampler:
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
         )
         while True:
+            now_s = time.monotonic()  # before the query: a scrape may look older than it is, never fresher
             snapshot = self._snapshot(at_s())
-            now_s, parsed = time.monotonic(), self._parse(snapshot, {})
+            parsed = self._parse(snapshot, {})
             pages = [parsed.values, *(page.values for page in parsed.replicas.values())]
             under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
             is_fresh = parsed.scrape is None or now_s - parsed.age_s >= since_s
@@ -286,7 +289,7 @@ class Sampler:
                     problems[self._give_up(_page_name(number), reason)] = None
         try:
             if isinstance(snapshot.gpu, Fetched):
-                parsed.values.update(read_dcgm(snapshot.gpu.text, self._sources.devices))
+                parsed.values.update(read_accelerators(snapshot.gpu.text, self._sources.devices))
             elif snapshot.gpu is not None:
                 parsed.values.update(snapshot.gpu)
         except BadPageError as exc:

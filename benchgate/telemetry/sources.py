@@ -1,4 +1,4 @@
-"""Sources of telemetry around a deployment: metrics pages, `nvidia-smi`, names of accelerators, process marker.
+"""Sources of telemetry around a deployment: metrics pages, names of accelerators, process marker.
 
 While a stage runs, parsing a page would keep the interpreter from the streams that are measured. So a page is only
 fetched and compressed, which leaves the interpreter free, and `Fetched.text` is read when the stage is over.
@@ -6,33 +6,30 @@ fetched and compressed, which leaves the interpreter free, and `Fetched.text` is
 
 from __future__ import annotations
 
-import subprocess
-import threading
-import time
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError
-from benchgate.model.telemetry import Gauge, Role, TelemetryMetric
-from benchgate.suite.deployment import AUTO, NVIDIA_SMI, OFF, DeploymentSpec, Metrics, resolve_page
+from benchgate.model.telemetry import Role
+from benchgate.suite.deployment import AUTO, OFF, DeploymentSpec, Metrics, resolve_page
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target
-from benchgate.targets.error_messages import RequestError, one_line
+from benchgate.targets.error_messages import RequestError
+from benchgate.telemetry.accelerators import name_accelerators
 from benchgate.telemetry.engine_metrics import (
-    GPU_LABEL,
     NO_PAGE,
     PAGES,
     START_TIME_HEADER,
     BadPageError,
     UnreadError,
-    parse_samples,
     read_page,
 )
 from benchgate.telemetry.prometheus import PrometheusQuery, prometheus_query
+from benchgate.telemetry.smi import SMI_TOOLS, SmiTool
 
 _USUAL_PATH = "/metrics"
 _CONNECT_S = 2.0
@@ -53,7 +50,7 @@ class ReplicaSource:
 class Sources:
     """The sources of a deployment (secret addresses): one `page`, a page of each replica, or Prometheus.
 
-    `gpu`: DCGM page or `nvidia-smi`; `devices` None: all. `expected` is the declared number of replicas.
+    `gpu`: an exporter's page or `nvidia-smi`; `devices` None: all. `expected` is the declared number of replicas.
     """
 
     page: str | None = field(default=None, repr=False)
@@ -190,155 +187,23 @@ def join_markers(markers: Sequence[str | None]) -> str | None:
     return ",".join(known) if known and len(known) == len(markers) else None
 
 
-# --- nvidia-smi -----------------------------------------------------------------------------------------------------
-
-SMI_COMMAND = (
-    "nvidia-smi",
-    "--query-gpu=index,utilization.gpu,utilization.memory,power.draw,memory.used,memory.total,clocks.sm",
-    "--format=csv,noheader,nounits",
-    "--loop-ms=1000",
-)
-NAMES_COMMAND = ("nvidia-smi", "--query-gpu=index,name,driver_version", "--format=csv,noheader")
-_FRESH_S = 3.0  # an older report is ignored
-_STOP_S = 2.0
-_FIRST_S = 5.0  # the driver may have to wake up
-_NAMES_S = 10.0
-
-
-class SmiSource:
-    """The latest report of each accelerator, by one `nvidia-smi` that runs all the time. A context manager."""
-
-    def __init__(self, devices: Collection[int] | None = None, command: Sequence[str] = SMI_COMMAND) -> None:
-        self._devices = devices
-        self._command = command
-        self._process: subprocess.Popen[str] | None = None
-        self._rows: dict[int, tuple[float, tuple[float | None, ...]]] = {}
-        self._first = threading.Event()
-        self._reader = threading.Thread(target=self._read_reports, daemon=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                start_new_session=True,
-            )
-        except OSError:
-            return self  # every fetch reports that there is none
-        self._reader.start()
-        self._first.wait(_FIRST_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._reader.join(_STOP_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-
-    def fetch(self) -> Mapping[TelemetryMetric, float]:
-        """Return the accelerators' state as last reported. Raises UnreadError when there is no fresh report."""
-        if self._process is None:
-            raise UnreadError("there is no nvidia-smi on this machine", hopeless=True)
-        now_s = time.monotonic()
-        rows = [row for at_s, row in list(self._rows.values()) if now_s - at_s <= _FRESH_S]
-        if not rows:
-            raise UnreadError("nvidia-smi reports none of these accelerators")
-        return combine_rows(rows)
-
-    def _read_reports(self) -> None:
-        assert self._process is not None and self._process.stdout is not None, "it was started"
-        for line in self._process.stdout:
-            parsed = parse_line(line)
-            if parsed is not None and (self._devices is None or parsed[0] in self._devices):
-                self._rows[parsed[0]] = (time.monotonic(), parsed[1])
-                self._first.set()
-        self._first.set()
-
-
-def parse_line(line: str) -> tuple[int, tuple[float | None, ...]] | None:
-    """Parse `0, 97, 45, 312.4, 70000, 81559, 1755` to number and figures. `[N/A]` is None, and so is another line."""
-    cells = [cell.strip() for cell in line.split(",")]
-    if len(cells) != 7 or not cells[0].isdigit():
-        return None
-    return int(cells[0]), tuple(_number(cell) for cell in cells[1:])
-
-
-def combine_rows(rows: Sequence[tuple[float | None, ...]]) -> dict[TelemetryMetric, float]:
-    """Combine reports of accelerators: shares and clocks are means, power a sum; incomplete figures are left out."""
-    busy, memory_busy, power, used, total, clock = ([row[i] for row in rows] for i in range(6))
-    values: dict[TelemetryMetric, float] = {}
-    means = (Gauge.GPU_BUSY, busy, 0.01), (Gauge.GPU_MEMORY_BUSY, memory_busy, 0.01), (Gauge.GPU_CLOCK, clock, 1e6)
-    for metric, column, scale in means:
-        known = _complete(column)
-        if known:
-            values[metric] = sum(known) / len(known) * scale
-    if watts := _complete(power):
-        values[Gauge.GPU_POWER] = sum(watts)
-    used_mib, total_mib = _complete(used), _complete(total)
-    if used_mib and total_mib and sum(total_mib) > 0:
-        values[Gauge.GPU_MEMORY_USED] = sum(used_mib) / sum(total_mib)
-    return values
-
-
-def _complete(column: Sequence[float | None]) -> list[float]:
-    """Return the column, or nothing when one of its figures is missing."""
-    known = [value for value in column if value is not None]
-    return known if len(known) == len(column) else []
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
 # --- names of accelerators ------------------------------------------------------------------------------------------
 
 
-def accelerator_facts(sources: Sources, target: Target, command: Sequence[str] = NAMES_COMMAND) -> dict[str, object]:
-    """Return `accelerator_names` by number, and `driver`, as reported by `nvidia-smi` or a DCGM exporter."""
+def accelerator_facts(sources: Sources, target: Target, tools: Mapping[str, SmiTool] = SMI_TOOLS) -> dict[str, object]:
+    """Return `accelerator_names` by number, and `driver`, as reported by a tool of this machine or an exporter."""
     if sources.gpu is None:
         return {}
-    found = _names_by_smi(command) if sources.gpu == NVIDIA_SMI else _names_by_page(sources.gpu, target)
+    found = tools[sources.gpu].name_devices() if sources.gpu in tools else _names_by_page(sources.gpu, target)
     kept = [found[number] for number in sorted(found) if sources.devices is None or number in sources.devices]
     drivers = sorted({driver for _, driver in kept if driver})
     facts: dict[str, object] = {"accelerator_names": [name for name, _ in kept]} if kept else {}
     return facts | ({"driver": ", ".join(drivers)} if drivers else {})
 
 
-def _names_by_smi(command: Sequence[str]) -> dict[int, tuple[str, str]]:
-    """Read lines like `0, NVIDIA H200, 570.86.15`. Empty on a machine without accelerators."""
-    try:
-        ran = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_NAMES_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    rows = [[cell.strip() for cell in line.split(",")] for line in ran.stdout.splitlines()]
-    whole = [row for row in rows if len(row) == 3 and row[0].isdigit()]
-    return {int(row[0]): (one_line(row[1]), one_line(row[2])) for row in whole}
-
-
 def _names_by_page(address: str, target: Target) -> dict[int, tuple[str, str]]:
     try:
         with PageSource(address, target) as source:
-            samples = parse_samples(source.fetch().text)
+            return name_accelerators(source.fetch().text)
     except (UnreadError, BadPageError):
         return {}
-    found = {}
-    for sample in samples:
-        number, name = sample.labels.get(GPU_LABEL, ""), sample.labels.get("modelName")
-        if name is not None and number.isdigit():
-            found[int(number)] = (one_line(name), one_line(sample.labels.get("DCGM_FI_DRIVER_VERSION", "")))
-    return found

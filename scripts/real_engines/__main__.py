@@ -52,7 +52,7 @@ def main() -> int:
     groups = [name for name in options.names if name not in ENGINES]
     began = time.monotonic()
     for engine in (ENGINES[name] for name in names or ENGINES):
-        chosen = [group for group in (*GROUPS, *engine.more_claims) if not groups or group in groups]
+        chosen = [group for group in (*(engine.groups or GROUPS), *engine.more_claims) if not groups or group in groups]
         if chosen:
             book.engine = engine.name
             _engine_claims(book, benchgate, places, engine, chosen, options.record)
@@ -72,7 +72,7 @@ def _engine_claims(
             return
         book.claim(f"{engine.version} starts", True, f"ready after {server.start_s:.0f} s")
         session = Session(book, benchgate, places, server)
-        if captures is not None:
+        if captures is not None and engine.endpoint == "chat":
             written = list(record(server.target(), captures / f"{engine.name}-{engine.version}"))
             book.note(f"recorded: {', '.join(one.name for one in written if one.reason is None)}")
         for name in groups:

@@ -68,9 +68,9 @@ class Benchgate:
         return done.returncode, json.loads(done.stdout)
 
 
-def counters(url: str) -> dict[str, float]:
+def counters(metrics_url: str) -> dict[str, float]:
     """Return a server's metrics, series of one name added up; read apart from benchgate's own reader."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(metrics_url, timeout=10) as answer:
         lines = answer.read().decode().splitlines()
     found: dict[str, float] = {}
     for line in lines:

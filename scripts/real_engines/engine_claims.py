@@ -34,6 +34,7 @@ _AGREE = 0.01
 _SEED = 5
 _SAME_NATS = 1e-3  # what batching may change of a probability
 _IDLE_S = 15.0  # until a server must have dropped the request of a client that left
+_FINISH_S = 120.0  # until it must have finished that request, where it does not notice
 # The engines run on the load generator's own cores, so it may be late at times.
 CLIENT = "{send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 50%}"
 
@@ -60,7 +61,7 @@ def load_claims(session: Session) -> None:
     length = engine.fixed_tokens or _TOKENS
     for endpoint, concurrency in engine.load:
         requests = 8 * concurrency
-        before = counters(server.url) if engine.counters else {}
+        before = counters(server.metrics_url) if engine.counters else {}
         document = session.benchgate.load(
             server.url,
             engine.model,
@@ -71,7 +72,7 @@ def load_claims(session: Session) -> None:
         counts, tokens = document["requests"], document["output_tokens"]
         ok, sent = counts["ok"], counts["ok"] + counts["warmup"] + counts["ramp"]  # the server counts all of them
         if engine.counters:
-            after = counters(server.url)
+            after = counters(server.metrics_url)
             finished, generated = (after[name] - before.get(name, 0.0) for name in engine.counters)
             agree = _close(finished, sent) and _close(generated, sent * length)
             told = f"{finished:.0f} of {sent} requests sent and {generated:.0f} tokens on the server's metrics page"
@@ -155,8 +156,8 @@ def _telemetry_claim(session: Session, decided: Decided) -> None:
     session.book.claim(
         "telemetry: the metrics page is read by the engine's names"
         if engine.metrics
-        else "telemetry: a server without a known metrics page gives no metrics, and the reason is recorded",
-        len(windows) > 0 and read_as == {engine.metrics} and bool(own) == bool(engine.metrics),
+        else "telemetry: a server without a known metrics page gives no metrics",
+        (read_as == {engine.metrics} and bool(own) if engine.metrics else read_as <= {None} and not own),
         f"{', '.join(own) or 'no metrics'}{'; ' + problems[0] if problems else ''}",
     )
     if engine.counters:
@@ -203,7 +204,7 @@ def error_claims(session: Session) -> None:
     server, engine = session.server, session.server.engine
     refusal = None
     try:
-        wait_ready(server.target(model="no-such-model"), endpoint="chat", ready_s=10, connect_s=5)
+        wait_ready(server.target(model="no-such-model"), endpoint=engine.endpoint, ready_s=10, connect_s=5)
     except TargetError as exc:
         refusal = str(exc)
     session.book.claim(
@@ -217,7 +218,8 @@ def error_claims(session: Session) -> None:
     document = session.benchgate.load(
         server.url,
         engine.model,
-        *("--engine", engine.dialect, "--concurrency", "1", "--requests", "2", "--warmup", "0"),
+        *("--engine", engine.dialect, "--endpoint", engine.endpoint),
+        *("--concurrency", "1", "--requests", "2", "--warmup", "0"),
         *("--prompts", str(prompts), "--output-tokens", "8"),
     )
     ok, failures = document["requests"]["ok"], document["failures"]
@@ -233,7 +235,7 @@ def disconnect_claims(session: Session) -> None:
     server, engine = session.server, session.server.engine
     _leave_in_mid_stream(server)
     began = time.monotonic()
-    problem = liveness_problem(server.target(), within_s=_IDLE_S)
+    problem = liveness_problem(server.target(), within_s=_IDLE_S if engine.notices_disconnect else _FINISH_S)
     took_s = time.monotonic() - began
     figures = problem or f"the next request was answered after {took_s:.1f} s"
     idle = True
@@ -243,7 +245,8 @@ def disconnect_claims(session: Session) -> None:
         figures += (
             f"; {'no request is' if idle else 'requests are'} left running after {time.monotonic() - began:.1f} s"
         )
-    session.book.claim("disconnect: a client that leaves frees the server", problem is None and idle, figures)
+    effect = "frees the server" if engine.notices_disconnect else "has its request finished, and the next is answered"
+    session.book.claim(f"disconnect: a client that leaves {effect}", problem is None and idle, figures)
 
 
 def _leave_in_mid_stream(server: Running) -> None:
@@ -257,15 +260,14 @@ def _leave_in_mid_stream(server: Running) -> None:
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=60)
     with contextlib.closing(connection):
         headers = {"content-type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        connection.request("POST", f"{address.path}/v1/chat/completions", json.dumps(body), headers)
         connection.getresponse().read1(256)
 
 
 def _running_requests(server: Running) -> float | None:
-    assert server.engine.metrics is not None
-    path = PAGES[server.engine.metrics].path
-    with contextlib.closing(http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)) as connection:
-        connection.request("GET", path or "/metrics")
+    address = urlsplit(server.metrics_url)
+    with contextlib.closing(http.client.HTTPConnection(address.netloc, timeout=10)) as connection:
+        connection.request("GET", address.path)
         page = connection.getresponse().read().decode()
     return read_page(page, server.engine.model).values.get(Gauge.RUNNING)
 
@@ -295,7 +297,7 @@ def _suite(server: Running) -> str:
 suite: self-{server.engine.name}
 seed: {_SEED}
 deployments:
-  here: {server.engine.deployment_text(server.url)}
+  here: {server.deployment_text}
 baseline: here
 candidate: here
 load:

@@ -6,7 +6,6 @@ what an engine cannot do is stated in its row, and a claim holds benchgate to th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -24,7 +23,8 @@ class Engine:
 
     `command` and `files` are templates: {python} and {bin} are of the engine's environment, {model} is the folder of a
     Hugging Face model and {lit_model} of a litgpt one, {gguf} a llama.cpp file, {folder} the working folder, {port} the
-    port to listen on, {upstream} the address of the engine that it stands `in_front_of`.
+    port to listen on, {port_1} to {port_4} further free ones, {upstream} the address of the engine that it stands
+    `in_front_of`, and {frameworks} the folder of the models that serving frameworks load.
     """
 
     name: str
@@ -34,7 +34,11 @@ class Engine:
     settings: Mapping[str, str] = field(default_factory=dict)  # environment variables
     files: Mapping[str, str] = field(default_factory=dict)  # written into the working folder before the start
     in_front_of: str | None = None
+    api: str = ""  # base path of OpenAI's routes
+    metrics_address: str | None = None  # template of the metrics page, where it is not beside the API
 
+    endpoint: Endpoint = "chat"  # of readiness and errors
+    groups: tuple[str, ...] | None = None  # of claims that can be made; None: all
     dialect: str = "openai"
     detects: str | None = None  # engine by its list of models; None: as `dialect`
     model: str = MODEL
@@ -51,14 +55,19 @@ class Engine:
     shows_version: bool = False
     refuses_unknown_model: bool = True
     refuses_long_prompt: bool = True
+    notices_disconnect: bool = True
     more_claims: tuple[str, ...] = ()  # groups that only this engine has
-
-    def deployment_text(self, url: str) -> str:
-        """Return the deployment as a suite holds it."""
-        return json.dumps({"url": url, "model": self.model, "engine": self.dialect, **self.deployment})
 
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1", "OMP_NUM_THREADS": "1"}
+_CPU_VLLM = {
+    **_OFFLINE,
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the load generator lives on the same cores
+    "VLLM_PLUGINS": "",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 _HERE = ("--host", "127.0.0.1", "--port", "{port}")
 
 VLLM = Engine(
@@ -71,14 +80,7 @@ VLLM = Engine(
         *("--block-size", "32", "--enforce-eager"),
         *("--enable-tokenizer-info-endpoint", "--enable-prompt-tokens-details"),
     ),
-    {
-        **_OFFLINE,
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the load generator lives on the same cores
-        "VLLM_PLUGINS": "",
-        "VLLM_NO_USAGE_STATS": "1",
-    },
+    _CPU_VLLM,
     dialect="vllm",
     load=(("chat", 1), ("chat", 4), ("chat", 16), ("completions", 4), ("responses", 4)),
     counters=("vllm:request_success_total", "vllm:generation_tokens_total"),
@@ -171,11 +173,103 @@ LITELLM = Engine(
         "litellm.yaml": "model_list:\n"
         f"  - {{{{model_name: {MODEL}, litellm_params: "
         f"{{{{model: openai/{MODEL}, api_base: '{{upstream}}/v1', api_key: none}}}}}}}}\n"
+        "litellm_settings: {{callbacks: [prometheus]}}\n"
     },
     in_front_of="vllm",
     dialect="litellm",
+    counters=("litellm_deployment_success_responses_total", "litellm_output_tokens_metric_total"),
+    metrics="litellm",
+    shows_version=True,
     probabilities=("echo", "cut"),  # of the server behind it
 )
 
-_ROWS = (VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM)
+DYNAMO = Engine(
+    "dynamo",
+    "1.6.1",
+    "dynamo",
+    (
+        *("/bin/sh", "-c"),
+        f"{{python}} {{frameworks}}/dynamo_worker.py {{model}} {MODEL} & "
+        "exec {python} -m dynamo.frontend --http-host 127.0.0.1 --http-port {port}",
+    ),
+    {**_OFFLINE, "DYN_DISCOVERY_BACKEND": "file", "DYN_FILE_KV": "{folder}/dynamo-{port}"},
+    dialect="dynamo",
+    load=(("chat", 1), ("chat", 4), ("completions", 4)),
+    counters=("dynamo_frontend_requests_total", "dynamo_frontend_output_tokens_total"),
+    metrics="dynamo",
+    refuses_long_prompt=False,  # the worker may
+)
+
+RAYSERVE = Engine(
+    "rayserve",
+    "2.60.0",
+    "rayserve",
+    ("{python}", "{frameworks}/rayserve_app.py", "{model}", MODEL, "{port}"),
+    {**_CPU_VLLM, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"},
+    dialect="rayserve",
+    load=(("chat", 1), ("chat", 4), ("completions", 4)),
+    probabilities=("echo", "cut"),
+)
+
+KSERVE = Engine(
+    "kserve",
+    "0.21.0",
+    "kserve",
+    ("{python}", "{frameworks}/kserve_model.py", "{model}", MODEL, "{port}"),
+    _CPU_VLLM,
+    api="/openai",
+    dialect="kserve",
+    load=(("chat", 1), ("chat", 2)),
+    tokens_from="chunks",  # it makes chat of completions and leaves the usage out
+    # Its metrics are of `infer`; those of OpenAI's routes come from vLLM, where that is its engine.
+    shows_version=True,
+)
+
+TORCHSERVE = Engine(
+    "torchserve",
+    "0.12.0",
+    "torchserve",
+    (
+        *("/bin/sh", "-c"),
+        "{bin}/torch-model-archiver --model-name tiny --version 1.0 --handler {frameworks}/torchserve_handler.py "
+        "--extra-files {frameworks}/tiny_text.py --config-file {folder}/torchserve-model.yaml --export-path {folder} "
+        "--force && PATH={bin}:$PATH exec {bin}/torchserve --start --foreground --no-config-snapshots "
+        "--ts-config {folder}/torchserve.properties",
+    ),
+    _OFFLINE,
+    {
+        "torchserve.properties": "inference_address=http://127.0.0.1:{port}\n"
+        "management_address=http://127.0.0.1:{port_1}\nmetrics_address=http://127.0.0.1:{port_2}\n"
+        "grpc_inference_port={port_3}\ngrpc_management_port={port_4}\nmetrics_mode=prometheus\n"
+        "disable_token_authorization=true\nmodel_store={folder}\nload_models=tiny.mar\n",
+        "torchserve-model.yaml": f"minWorkers: 1\nmaxWorkers: 1\nhandler: {{{{folder: '{{model}}', name: {MODEL}}}}}\n",
+    },
+    api="/predictions/tiny/1.0",
+    metrics_address="http://127.0.0.1:{port_2}/metrics",
+    dialect="torchserve",
+    load=(("chat", 1), ("chat", 2), ("completions", 2)),
+    metrics="torchserve",
+    notices_disconnect=False,
+)
+
+TRITON = Engine(
+    "triton",
+    "2.51.0",  # of nvidia-pytriton 0.7.0
+    "triton",
+    ("{frameworks}/triton_server.sh", "{python}", "{folder}/triton-server", "{port}", "{port_1}", "{port_2}"),
+    {**_OFFLINE, "TINY_MODEL": "{model}"},
+    endpoint="triton-generate",
+    groups=("load", "errors"),  # evals and shadow prompts need chat
+    metrics_address="http://127.0.0.1:{port_2}/metrics",
+    dialect="triton",
+    model="tiny",
+    load=(("triton-generate", 1), ("triton-generate", 2)),
+    tokens_from="chunks",
+    metrics="triton",
+)
+
+_ROWS = (
+    *(VLLM, TRANSFORMERS, LITGPT, LLAMACPP, LLAMA_CPP_PYTHON, MLX_LM, LITELLM),
+    *(DYNAMO, RAYSERVE, KSERVE, TORCHSERVE, TRITON),
+)
 ENGINES: Mapping[str, Engine] = MappingProxyType({row.name: row for row in _ROWS})

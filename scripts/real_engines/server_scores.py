@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets  # type: ignore[import-untyped]  # ships no type information
+import datasets
 from lm_eval import simple_evaluate
 from lm_eval.tasks import TaskManager
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.errors import TargetError
@@ -35,13 +36,26 @@ class Running:
 
     engine: Engine
     url: str
-    start_s: float
+    metrics_url: str
     log_path: Path
+    start_s: float = 0.0
+
+    @property
+    def deployment(self) -> dict[str, object]:
+        """The server as a deployment of a suite."""
+        document: dict[str, object] = {"url": self.url, "model": self.engine.model, "engine": self.engine.dialect}
+        if self.engine.metrics_address is not None:
+            document["metrics"] = self.metrics_url
+        return {**document, **self.engine.deployment}
+
+    @property
+    def deployment_text(self) -> str:
+        """The deployment as a suite holds it."""
+        return json.dumps(self.deployment)
 
     def target(self, arm: Arm = Arm.BASELINE, *, model: str | None = None) -> Target:
         """Return the server as benchgate's clients need it, under another name of its model if one is given."""
-        document = {"url": self.url, "model": model or self.engine.model, "engine": self.engine.dialect}
-        spec = DeploymentSpec.model_validate({**document, **self.engine.deployment})
+        spec = DeploymentSpec.model_validate({**self.deployment, "model": model or self.engine.model})
         return target_of(arm, spec, {}, Path.cwd())
 
 
@@ -58,8 +72,9 @@ def serve(places: Places, engine: Engine, *options: str, name: str | None = None
 
 @contextlib.contextmanager
 def _process(places: Places, engine: Engine, options: tuple[str, ...], name: str, upstream: str) -> Iterator[Running]:
-    port = _free_port()
-    values = {**places.paths(engine), "port": str(port), "upstream": upstream}
+    port, *further = _free_ports(5)
+    ports = {f"port_{number}": str(other) for number, other in enumerate(further, start=1)}
+    values = {**places.paths(engine), "port": str(port), **ports, "upstream": upstream}
     for path, text in engine.files.items():
         (places.folder / path).write_text(text.format(**values), encoding="utf-8")
     (places.folder / "hf/hub").mkdir(parents=True, exist_ok=True)  # transformers serve fails on /v1/models without it
@@ -76,14 +91,16 @@ def _process(places: Places, engine: Engine, options: tuple[str, ...], name: str
             env={**os.environ, "HF_HOME": str(places.folder / "hf"), **settings},
             start_new_session=True,  # a group of its own, so that all of it can be ended at once
         )
-    running = Running(engine, f"http://127.0.0.1:{port}", 0.0, log_path)
+    address = f"http://127.0.0.1:{port}"
+    metrics_url = (engine.metrics_address or f"{address}/metrics").format(**values)
+    running = Running(engine, address + engine.api, metrics_url, log_path)
     try:
         _await_port(process, port, log_path)
         try:
-            wait_ready(running.target(), endpoint="chat", ready_s=READY_S, connect_s=5)
+            wait_ready(running.target(), endpoint=engine.endpoint, ready_s=READY_S, connect_s=5)
         except TargetError as exc:
             raise StartError(f"{exc}\n{_last_lines(log_path)}") from exc
-        yield Running(engine, running.url, time.monotonic() - began, log_path)
+        yield replace(running, start_s=time.monotonic() - began)
     finally:
         _end(process)
 
@@ -114,8 +131,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -115,8 +115,8 @@ def _alike(one: Running, other: Running) -> str:
 suite: alike
 seed: 5
 deployments:
-  one: {one.engine.deployment_text(one.url)}
-  other: {other.engine.deployment_text(other.url)}
+  one: {one.deployment_text}
+  other: {other.deployment_text}
 baseline: one
 candidate: other
 slo: {{e2e: 20s, target: 90%}}
@@ -148,7 +148,7 @@ def _knee(server: Running) -> str:
 suite: knee
 seed: 6
 deployments:
-  here: {server.engine.deployment_text(server.url)}
+  here: {server.deployment_text}
 baseline: here
 candidate: here
 load:
@@ -176,7 +176,7 @@ def _capacity(server: Running) -> str:
 suite: capacity
 seed: 8
 deployments:
-  here: {server.engine.deployment_text(server.url)}
+  here: {server.deployment_text}
 baseline: here
 candidate: here
 slo: {{e2e: 1500ms, target: 90%}}
@@ -200,8 +200,8 @@ def _regression(good: Running, bad: Running) -> str:
 suite: regression
 seed: 7
 deployments:
-  batching: {good.engine.deployment_text(good.url)}
-  one-at-a-time: {bad.engine.deployment_text(bad.url)}
+  batching: {good.deployment_text}
+  one-at-a-time: {bad.deployment_text}
 baseline: batching
 candidate: one-at-a-time
 load:

@@ -14,6 +14,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.verdict import ArithmeticStep, CheckResult
 from benchgate.report.checks import find_check, render_explanation, with_steps
 from benchgate.report.document import Terms, verdict_document
+from benchgate.report.screen import Screen
 from tests.fakes.measured import Effect, SuiteText, measured
 
 CHECKS: list[dict[str, object]] = [
@@ -132,3 +133,12 @@ def test_steps_are_in_the_document_only_when_asked_for() -> None:
     told = with_steps(document, check_of("ttft"))["checks"]
     assert isinstance(told, list)
     assert [one["id"] for one in told if "steps" in one] == [check_of("ttft").id]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_steps_on_a_terminal_fit_it_and_no_number_is_broken(columns: int) -> None:
+    check = check_of("ttft")
+    lines = render_explanation(VERDICT, check, Screen(columns)).splitlines()
+    assert max(map(len, lines)) <= columns
+    whole = render_explanation(VERDICT, check)
+    assert " ".join(" ".join(lines).split()) == " ".join(whole.split())

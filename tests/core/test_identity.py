@@ -83,4 +83,6 @@ def test_a_pinned_model_with_an_adapter_is_as_fixed_as_that(adapters: list[str],
 def test_adapters_are_those_of_the_load_wherever_it_asks_for_one() -> None:
     classes = [{"class": "a", "workload": {"adapter": "one"}}, {"class": "b", "workload": {"adapter": None}}]
     assert sorted(adapter_names({"workload": {"adapter": "two"}, "sweep": [{"classes": classes}]})) == ["one", "two"]
+    several = {"workloads": {"adapter": {"adapter": {"names": ["a", "b"], "weights": "zipf"}}}}  # of that name too
+    assert list(adapter_names(several)) == ["a", "b"]
     assert list(adapter_names(None)) == []

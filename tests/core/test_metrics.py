@@ -197,6 +197,17 @@ def test_throughput_counts_successful_requests_only() -> None:
     assert request_metrics.requests_per_s(served, 2.0) == 1.0
 
 
+def test_input_and_total_throughput_need_the_input_of_every_success() -> None:
+    unknown = replace(BROKEN, input_tokens=None)
+    served = columns(ANSWERED, replace(ANSWERED, input_tokens=4), unknown, REFUSED)
+    assert request_metrics.input_tokens_per_s(served, 2.0) == 5.5  # (7 + 4) / 2
+    assert request_metrics.total_tokens_per_s(served, 2.0) == 8.5  # and two answers of 3
+    silent = columns(ANSWERED, replace(ANSWERED, input_tokens=None))
+    for rate in (request_metrics.input_tokens_per_s, request_metrics.total_tokens_per_s):
+        assert rate(silent, 2.0) is None
+        assert rate(served, 0.0) is None
+
+
 def test_good_throughput_leaves_out_what_came_too_late() -> None:
     late = replace(ANSWERED, chunk_ns=(1110, 1130, 1150), end_ns=1155)
     served, slo = columns(ANSWERED, late), Slo(ttft_s=100 * NS)

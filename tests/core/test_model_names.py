@@ -25,7 +25,7 @@ def answering(evidence: Evidence, arm: Arm, *names: str | None) -> Evidence:
     return saying(evidence, arm, lambda c: {"answer_model": [names[row % len(names)] for row in range(len(c))]})
 
 
-def declaring(arm: Arm, *names: str, adapter: str | None = None) -> Suite:
+def declaring(arm: Arm, *names: str, adapter: object = None) -> Suite:
     stored: dict[str, Any] = SUITE.to_stored()
     stored["deployments"][arm.value]["answers_as"] = list(names)
     stored["load"]["workload"]["adapter"] = adapter

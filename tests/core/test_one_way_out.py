@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "benchgate"
 ALLOWED = {
     "cli/saying.py": "the one way out",
     "escaped_streams.py": "it escapes what libraries write",
+    "load/data_set_rows.py": "its standard output is a pipe to the process that started it",
 }
 PRINTERS = frozenset({
     "print", "builtins.print", "breakpoint", "typer.echo", "typer.secho", "typer.launch", "click.echo", "click.secho",
@@ -131,7 +132,8 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
     allowed = {
         "cli/action.py": "the child is benchgate itself, which escapes what it prints; git's output is captured",
         "release/promote.py": "a command of the user: its output is theirs, and it may speak to their CI",
-        "telemetry/sources.py": "standard output is a pipe; standard error is dropped or captured",
+        "load/prompt_sets.py": "standard output is a pipe, and standard error a file that is read",
+        "telemetry/smi.py": "standard output is a pipe; standard error is dropped or captured",
         "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",
     }
     assert {name for name, module in package().items() if module.shares_streams} == set(allowed)

@@ -11,6 +11,7 @@ from benchgate.errors import SuiteError
 from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import THROUGHPUT_METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Unit, policy_sha256
 from benchgate.report import display
@@ -47,7 +48,7 @@ def first(made: Suite, evidence: Evidence) -> CheckResult:
     return judge(made, evidence).checks[0]
 
 
-@pytest.mark.parametrize("metric", ["output_throughput", "request_throughput"])
+@pytest.mark.parametrize("metric", THROUGHPUT_METRICS)
 def test_a_throughput_is_compared_by_what_one_accelerator_does(metric: str) -> None:
     """Eight accelerators that do 4 times as much as one: each does half of what the one does."""
     line: dict[str, object] = {"metric": metric, "margin": "5%"}
@@ -139,6 +140,10 @@ def test_the_history_keeps_what_one_accelerator_does_where_a_check_asks_for_it()
         assert each.value == pytest.approx(whole.value / count)
         assert each.upper == pytest.approx((whole.upper or 0) / count)
     assert not [name for _, name in rows if name == "requests_per_accelerator_per_s"]
+    # Each request has 8 tokens of input and 10 of output.
+    of_output = rows[Arm.CANDIDATE, "output_tokens_per_s"].value
+    assert rows[Arm.CANDIDATE, "input_tokens_per_s"].value == pytest.approx(of_output * 0.8)
+    assert rows[Arm.CANDIDATE, "total_tokens_per_s"].value == pytest.approx(of_output * 1.8)
     plain = SuiteText([{"metric": "output_throughput", "margin": "5%"}, ERRORS]).suite()
     assert not [row for row in metric_rows(measured(plain)) if "per_accelerator" in row.name]
     searched = on_accelerators(searched_run(2, 2), 4, 1)

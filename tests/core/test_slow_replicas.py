@@ -47,3 +47,25 @@ def test_replicas_alike_are_not_named_in_a_thousand_runs() -> None:
 
 def test_two_blocks_show_nothing() -> None:
     assert slow_replicas(measured({"a": 0.01, "b": 0.03}, blocks=2)) == ()
+
+
+def test_a_replica_alone_in_its_role_or_without_traffic_is_compared_with_nobody() -> None:
+    assert slow_replicas(measured({"a": 0.01})) == ()
+    assert slow_replicas(measured({"a": 0.01, "b": 0.0, "c": 0.04})) == ()
+
+
+def test_a_replica_that_reads_prompts_is_compared_by_its_prompts() -> None:
+    run = measured({"a": 0.01, "b": 0.02}, role=Role.PREFILL)
+    assert slow_replicas(run) == ()  # nothing of their prompts is known
+    names = {Counter.DECODE_S: Counter.PREFILL_S, Counter.GENERATION_TOKENS: Counter.PREFILLED}
+
+    def of_prompts(replica: Replica) -> Replica:
+        samples = (
+            replace(one, values={names[Counter(metric)]: value for metric, value in one.values.items()})
+            for one in replica.readings
+        )
+        return replace(replica, readings=tuple(samples))
+
+    windows = (replace(one, replicas=tuple(map(of_prompts, one.replicas))) for one in run.telemetry)
+    (note,) = slow_replica_notes(replace(run, telemetry=tuple(windows)))
+    assert "prefill replica b takes" in note and "the time per prompt of the other one" in note

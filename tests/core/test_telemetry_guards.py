@@ -15,7 +15,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, Replica, TelemetryMetric, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
 from tests.fakes.guards import TELEMETRY, of_run
@@ -51,6 +51,7 @@ def told(
         Counter.PREFIX_QUERIES: REQUESTS * PROMPT_TOKENS,
         Counter.PREFIX_HITS: 0.0,
     }
+    counts = {**dict.fromkeys(more or {}, 0.0), **counts}
     grown = {word: value + (more or {}).get(word, 0.0) for word, value in counts.items()}
     before = TelemetrySample(0, dict.fromkeys(counts, 1000.0), markers[0])
     after = TelemetrySample(10, {word: 1000.0 + value for word, value in grown.items()}, markers[1])
@@ -85,6 +86,17 @@ def test_servers_that_did_what_they_were_asked_trip_nothing_and_need_no_word() -
     assert [found.id for found in of_run(evidence, suite(), *TELEMETRY) if found.tripped] == []
     assert telemetry_notices(evidence, suite()) == ()
     assert judge(suite(), evidence).outcome is Outcome.PASS
+
+
+def test_speculative_decoding_on_random_words_is_noticed() -> None:
+    evidence = observed(where=on_candidate, more={Counter.DRAFTED: 40.0, Counter.ACCEPTED: 10.0})
+    (notice,) = telemetry_notices(evidence, suite())
+    assert notice.startswith("the candidate decodes speculatively and the prompts of stage ")
+    assert judge(suite(), evidence).outcome is Outcome.PASS
+    stored = suite().to_stored()
+    workload = {key: value for key, value in stored["load"]["workload"].items() if key != "input_tokens"}
+    stored["load"]["workload"] = {**workload, "prompts": "builtin"}
+    assert telemetry_notices(evidence, Suite.from_stored(stored)) == ()
 
 
 def test_a_run_in_which_nobody_looked_has_no_such_guards() -> None:
@@ -180,6 +192,18 @@ def test_a_counter_that_went_back_is_a_restart_too() -> None:
     found = guard(evidence, "server-kept-running")
     assert found.tripped
     assert "block 2, candidate: a counter of the server decreased" in found.reason
+
+
+def test_a_replica_that_was_restarted_is_named_though_the_sum_grew() -> None:
+    def of_replicas(window: TelemetryWindow) -> TelemetryWindow:
+        fallen = tuple(replace(one, values={Counter.REQUESTS: 60.0 - one.at_s}) for one in window.readings)
+        whole = Replica("host-1:8000", None, window.readings)
+        return replace(window, replicas=(whole, Replica("host-2:8000", None, fallen)))
+
+    evidence = observed()
+    telemetry = [of_replicas(one) if one.arm is Arm.CANDIDATE else one for one in evidence.telemetry]
+    found = guard(replace(evidence, telemetry=tuple(telemetry)), "server-kept-running")
+    assert found.tripped and found.reason.endswith("candidate: these replicas were restarted: host-2:8000")
 
 
 def test_a_restart_between_two_stages_is_said() -> None:

@@ -85,6 +85,23 @@ def test_the_values_shown_are_the_restated_ones() -> None:
         assert found.baseline == check(honest, metric).baseline
 
 
+def test_of_all_tokens_only_those_of_the_output_are_restated() -> None:
+    """8 tokens of input and 100 of text an answer: a usage of 108 makes 116 of them, and 8 belong to the input."""
+    line: Line = {"metric": "total_throughput", "margin": "5%"}
+    suite = SuiteText([line, {"metric": "input_throughput", "margin": "5%"}, ERRORS]).suite()
+    liar = replace(LONG, usage=108)
+    found, by_usage = (
+        check(evidence, "total_throughput", suite)
+        for evidence in (answered(liar, suite=suite), measured(suite, liar, LONG))
+    )
+    assert found.candidate == pytest.approx((by_usage.candidate or 0) * 108 / 116)
+    assert not any(
+        "usage counts" in note for note in check(answered(liar, suite=suite), "input_throughput", suite).notes
+    )
+    slower = answered(replace(liar, slowdown=1.08), suite=suite)
+    assert check(slower, "total_throughput", suite).harm == pytest.approx(math.log(1.08), abs=0.02)
+
+
 @pytest.mark.parametrize(("usage", "shown"), [(102, False), (103, True)])
 def test_two_percent_are_no_contradiction(usage: int, shown: bool) -> None:
     assert (times(answered(replace(LONG, usage=usage))) is not None) is shown

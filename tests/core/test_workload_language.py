@@ -47,6 +47,10 @@ STAGE = "  sweep: [{stage: c, concurrency: 2, requests: 10}]\n"
         "  workload: {input: {lognormal: {median: 64, sigma: 1, max: 512}}, output: {file: out.csv}}\n" + STAGE,
         "  workload: {input: 9, output: 2, session: {turns: 3, think: {uniform: [1s, 2s]}}, adapter: x}\n" + STAGE,
         "  workload: {prompts: p.jsonl, output: 2, schema: {type: object}, leave: {share: 10%, after: 1s}}\n" + STAGE,
+        "  workload: {input: 90, output: 2, adapter: {names: [a, b], weights: zipf}, retrieval: {pool: 9, each: 2,"
+        " tokens: 20}}\n" + STAGE,
+        "  workload: {prompts: {source: a.parquet, columns: {prompt: q}, where: {a: [b, c]}, limit: 9}, output: 2}\n"
+        + STAGE,
         "  workload: {input: 9, output: 2, tools: [{type: function}], body: {top_p: 1}, images: {files: [a.png]}}\n"
         + STAGE,
         PLAIN + "  sweep: [{stage: r, for: 10s, each: {rate: [2/s, 4/s]}, prefix: {share: 50%}}]\n",
@@ -185,6 +189,46 @@ MISTAKES = [
     (
         "  workload: {input: 64, output: 8, prefix: {tokens: 8, share: 5%}}\n" + STAGE,
         "load.workload.prefix: a shared prefix has a length",
+    ),
+    (
+        "  workload: {input: 8, output: 8, adapter: {names: [a, b, a]}}\n" + STAGE,
+        "load.workload.adapter: `names` has an adapter twice",
+    ),
+    (
+        "  workload: {input: 8, output: 8, adapter: {names: [a, b]}, session: {turns: {uniform: [2, 4]}}}\n" + STAGE,
+        "load.workload.adapter: draws one for each conversation",
+    ),
+    (
+        "  workload: {input: 64, output: 8, retrieval: {pool: 4, each: 4, tokens: 8}}\n" + STAGE,
+        "load.workload.retrieval: `each` takes 4 documents of a pool of 4",
+    ),
+    (
+        "  workload: {input: 64, output: 8, prefix: {tokens: 8}, retrieval: {pool: 9, each: 7, tokens: 8}}\n" + STAGE,
+        "load.workload.retrieval: leaves nothing of 64",
+    ),
+    (
+        "  workload: {prompts: builtin, output: 8, retrieval: {pool: 9, each: 7, tokens: 8}}\n" + STAGE,
+        "load.workload.retrieval: means nothing beside `prompts`",
+    ),
+    (
+        "  workload: {sessions: a.jsonl, output: 8, retrieval: {pool: 9, each: 7, tokens: 8}}\n" + STAGE,
+        "load.workload.retrieval: means nothing beside `sessions`",
+    ),
+    (
+        "  workload: {sessions: a.jsonl, output: 8, adapter: {names: [a, b]}}\n" + STAGE,
+        "load.workload.adapter: draws one for each conversation",
+    ),
+    (
+        "  workload: {input: 8, output: 8, prompts: {source: hf:a/b}}\n" + STAGE,
+        "load.workload.prompts.source: names no commit",
+    ),
+    (
+        "  workload: {prompts: {source: a.parquet, columns: {prompt: a, messages: b}}, output: 8}\n" + STAGE,
+        "load.workload.prompts.columns: columns name exactly one of",
+    ),
+    (
+        "  workload: {prompts: {source: builtin, split: test}, output: 8}\n" + STAGE,
+        "load.workload.prompts: `split` belongs to a data set",
     ),
     (
         "  workload: {input: 8, output: 8, endpoint: completions, session: {turns: 2}}\n" + STAGE,

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from benchgate.plan.model import (
     PlannedStage,
     RecordedRequest,
 )
-from benchgate.plan.preview import longest_request
+from benchgate.plan.preview import longest_request, shared_prefix_ratios
 from benchgate.plan.prompts import noise_png
 from benchgate.plan.schedule import Plan, make_plan, planned_stage
 from benchgate.plan.vocabulary import Vocabulary
@@ -114,6 +115,59 @@ def test_share_of_a_prompt_is_its_beginning() -> None:
         half = round(len(prompt) / 2)
         assert prompt[:half] == longest[:half]
         assert prompt[half:] != longest[half : len(prompt)] or prompt == longest
+
+
+def test_adapters_are_drawn_by_their_weights_and_nothing_else_changes() -> None:
+    names = ["a", "b", "c", "d"]
+    stage = {"requests": 1200}
+    plain = planned({"input": 8, "output": 4}, stage)
+    plan = planned({"input": 8, "output": 4, "adapter": {"names": names, "weights": "zipf"}}, stage)
+    sent = Counter(request.ask.model for block in (0, 1) for request in requests(plan, block))
+    assert [sent[name] / sent["a"] for name in names] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4], abs=0.05)
+    alike = planned({"input": 8, "output": 4, "adapter": {"names": names}}, stage)
+    evenly = Counter(request.ask.model for request in requests(alike))
+    assert [evenly[name] for name in names] == pytest.approx([300] * 4, abs=50)
+    assert [(r.ask.prompt, r.seed) for r in requests(plan)] == [(r.ask.prompt, r.seed) for r in requests(plain)]
+    assert [r.ask.model for r in requests(plan)] != [r.ask.model for r in requests(plan, 1)]
+    # A conversation keeps its adapter, and a request's number tells it again.
+    talks = planned({"input": 8, "output": 4, "adapter": {"names": names}, "session": {"turns": 3}}, {"requests": 40})
+    (traffic,) = suite({"input": 8, "output": 4, "adapter": {"names": names}, "session": {"turns": 3}}).load.classes()  # type: ignore[union-attr]
+    assert len({request.turn.session: request.ask.model for request in requests(talks) if request.turn}) == 14
+    for request in requests(talks, 1):
+        assert request.ask.model == traffic.adapter_of(7, 1, request.index)
+        assert request.ask.model == requests(talks, 1)[request.index // 3 * 3].ask.model
+
+
+@pytest.mark.parametrize(("order", "weights"), [("shuffled", "uniform"), ("fixed", "zipf")])
+def test_prompts_begin_with_documents_of_a_common_pool(order: str, weights: str) -> None:
+    drawn = {"pool": 12, "each": 3, "tokens": 10, "order": order, "weights": weights}
+    plan = planned({"input": 50, "output": 4, "retrieval": drawn, "prefix": {"tokens": 5}}, {"requests": 200})
+    prompts = [words(request.ask) for block in (0, 1) for request in requests(plan, block)]
+    assert ({len(prompt) for prompt in prompts}, len({tuple(prompt[:5]) for prompt in prompts})) == ({50}, 1)
+    chosen = [tuple(" ".join(prompt[at : at + 10]) for at in (5, 15, 25)) for prompt in prompts]
+    counts = Counter(document for documents in chosen for document in documents)
+    assert (len(counts), {len(set(documents)) for documents in chosen}) == (12, {3})  # no document twice in a prompt
+    (_, most), *_, (_, least) = counts.most_common()
+    assert (most > 4 * least) is (weights == "zipf")
+    followed = {(a, b) for documents in chosen for a, b in pairwise(documents)}
+    assert any((b, a) in followed for a, b in followed) is (order == "shuffled")
+    assert len({tuple(prompt[35:]) for prompt in prompts}) == len(prompts)  # questions of their own
+    short = planned({"input": {"uniform": [20, 40]}, "output": 4, "retrieval": {**drawn, "pool": 4}})
+    assert all(20 <= len(words(request.ask)) <= 40 for request in requests(short))
+
+
+def test_share_of_prompts_that_a_prefix_cache_can_find_is_forecast() -> None:
+    def share(workload: Mapping[str, Any]) -> float:
+        return shared_prefix_ratios(planned({"input": 128, "output": 4, **workload}, {"requests": 100}))["s"]
+
+    assert share({}) == 0
+    assert share({"prefix": {"tokens": 64}}) == pytest.approx(0.5 * 204 / 205)  # all but the first of 5 + 2 x 100
+    # Of 6 x 5 pairs of documents in order, about all are met soon: each prompt then shares both, 4 blocks of 8.
+    both = share({"retrieval": {"pool": 6, "each": 2, "tokens": 32}})
+    assert 0.4 < both < 0.5
+    fixed = share({"retrieval": {"pool": 60, "each": 2, "tokens": 32, "order": "fixed"}})
+    shuffled = share({"retrieval": {"pool": 60, "each": 2, "tokens": 32}})
+    assert shuffled < fixed < both
 
 
 def test_vocabulary_of_a_tokenizer_is_all_that_prompts_are_made_of() -> None:

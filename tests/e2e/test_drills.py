@@ -68,6 +68,7 @@ WITHOUT = {
     "kv-exhaustion": server(kv_tokens=256),
     "load-shedding": server(shed_above=None),
     "long-context": paced,
+    "many-adapters": server(adapter_swap_s=0.0),
     "multi-lora": server(adapter_s=0.0, decode_s=0.02),
     "overload": paced,
     "prefill": paced,
@@ -81,10 +82,10 @@ WITHOUT = {
 }
 """What takes the effect away that a drill is about."""
 
-BLOCKS = {"affinity": 4, "disconnect": 3, "kv-exhaustion": 4, "tradeoff": 3}
+BLOCKS = {"affinity": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3}
 """A median of blocks has limits only from three on (from four for two checks), a mean from two."""
 
-SHORTER = {"overload": 2, "router-mix": 2}
+SHORTER = {"many-adapters": 2, "overload": 2, "router-mix": 2}
 """By how much a stage has fewer requests, where it is not four times: a queue needs some to grow."""
 
 WITHOUT_RAMP = frozenset({"load-shedding", "overload"})

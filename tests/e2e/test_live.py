@@ -83,6 +83,7 @@ def test_quiet_prints_the_verdict_alone_and_verbose_every_stage_with_its_failure
     assert re.search(r"^f16 vs q8: load took [0-9.]+ m?s$", verbose.stderr, re.MULTILINE)
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["before the command", "after it"])
 @pytest.mark.parametrize(
     ("words", "variables", "coloured"),
     [
@@ -94,8 +95,9 @@ def test_quiet_prints_the_verdict_alone_and_verbose_every_stage_with_its_failure
     ],
 )
 def test_colours_are_chosen_by_option_then_by_variable(
-    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], coloured: bool
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], coloured: bool, before: bool
 ) -> None:
-    result = here(tmp_path, "doctor", *words, environment={"NO_COLOR": "", "FORCE_COLOR": "", **variables})
+    command = (*words, "doctor") if before else ("doctor", *words)
+    result = here(tmp_path, *command, environment={"NO_COLOR": "", "FORCE_COLOR": "", **variables})
     assert ("\x1b[" in result.stdout) is coloured
     assert result.stdout

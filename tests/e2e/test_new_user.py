@@ -64,7 +64,7 @@ WAIVER += "owner: ada, issue: X-1, approved_by: ben, reason: cold cache}]\n"
 MINE = WAIVER.replace("SUITE", "made-up").replace("DEPLOYMENT", "candidate")
 FILES = {
     "empty.jsonl": "",
-    "prompts.csv": "prompt,output\nhello,5\n",
+    "prompts.csv": "question,output\nhello,5\n",
     "typo.jsonl": '{"promt": "hello"}\n',
     "prices.yaml": "prices:\n  - {deployment: other, price: $3/h}\n",
     "unreasoned.yaml": MINE.replace(", reason: cold cache", ""),
@@ -185,8 +185,8 @@ MISTAKES = [
           "No such file", "8:23: load.workload.prompts", "a JSON or JSONL file", "beside the suite"),
     suite("empty data", "{input: 100,", "{prompts: empty.jsonl,",
           "the file has no prompts", "8:23: load.workload.prompts", "one JSON object", "write one"),
-    Mistake("data as CSV", "plan s.yaml", "not JSON", "prompts.csv:1: ", "JSON object per line", "write one",
-            change=("{input: 100,", "{prompts: prompts.csv,")),
+    Mistake("data as CSV", "plan s.yaml", "no column is called prompt", "prompts.csv: columns", "found `question`",
+            "write `columns: {prompt: COLUMN}`", change=("{input: 100,", "{prompts: prompts.csv,")),
     Mistake("data with a typo", "plan s.yaml", "found `promt`", "typo.jsonl:1: ", "expected", "`prompt`",
             change=("{input: 100,", "{prompts: typo.jsonl,")),
     Mistake("prices of another model", "plan s.yaml", '"stable" has no price on', "prices.yaml:2:3: prices",

@@ -378,6 +378,8 @@ def test_of_several_candidates_one_is_named(tmp_path: Path) -> None:
     third = '  third: {url: "http://127.0.0.1:3", model: sim}\nbaseline: plain'
     text = offline().replace("candidate: other", "candidates: [other, third]").replace("baseline: plain", third)
     (tmp_path / "resumed.yaml").write_text(text)
+    (tmp_path / STORE).parent.mkdir()
+    Store.open(str(tmp_path / STORE)).close()
     result = here(tmp_path, "run", "resumed.yaml", "--resume")
     assert result.returncode == 2
     assert "name its candidate with --candidate, one of other, third" in result.stderr

@@ -27,11 +27,12 @@ _END_OF_CHUNK = b"\n\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """One exchange. `asked` is the JSON body of the request, None where there was none or not one.
+    """One exchange. `path` is that of the request, and `asked` its JSON body, None where there was none or not one.
 
     `reads` are (seconds since the request was written, bytes on the wire) of every read; empty where not recorded.
     """
 
+    path: str
     asked: dict[str, Any] | None
     status_line: str
     headers: tuple[str, ...]
@@ -89,10 +90,13 @@ def read_exchange(path: Path) -> Capture:
     """The exchange in a file of a transcript."""
     raw = path.read_bytes()
     at = raw.index(b"\nHTTP/1.") + 1
-    _, _, asked = raw[:at].partition(b"\n")
+    request_line, _, asked = raw[:at].partition(b"\n")
     head, _, body = raw[at:].partition(b"\n\n")
     status_line, *headers = head.decode().split("\n")
-    return Capture(_json(asked), status_line, tuple(headers), body, _reads(path.with_suffix(".arrivals.txt")))
+    path_asked = request_line.decode().split()[1]
+    return Capture(
+        path_asked, _json(asked), status_line, tuple(headers), body, _reads(path.with_suffix(".arrivals.txt"))
+    )
 
 
 def replay(name: str, *, keep_alive: bool = False) -> Respond:

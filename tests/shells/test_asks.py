@@ -107,7 +107,7 @@ def test_chat_becomes_messages_with_blocks_tools_and_instructions_beside_them() 
             {
                 "inputs": "hi",
                 "parameters": {
-                    "max_new_tokens": 8, "do_sample": False, "details": True, "seed": 3,
+                    "max_new_tokens": 8, "do_sample": False, "details": True, "seed": 3, "ignore_eos": True,
                     "grammar": {"type": "json", "value": SCHEMA}, "stop": ["x"],
                 },
             },

@@ -16,6 +16,7 @@ from benchgate.init.probe import EndpointOption, probe_endpoints
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import run_load_test
 from benchgate.model.deployment import Arm
+from benchgate.model.request import ENDPOINTS
 from benchgate.shadow.assessors import assessors_of
 from benchgate.suite.deployment import DeploymentSpec, Metrics
 from benchgate.suite.loader import parse_suite
@@ -85,8 +86,8 @@ def helpers(url: str) -> None:
         async with AsyncJsonClient(target, connect_s=5, total_s=5) as client:
             return await client.post(path, {"messages": []})
 
-    assert "data" in asyncio.run(post(assessors.similarity, "/v1/embeddings"))
-    assert "choices" in asyncio.run(post(assessors.judge, "/v1/chat/completions"))
+    assert "data" in asyncio.run(post(assessors.similarity, ENDPOINTS["embeddings"].path))
+    assert "choices" in asyncio.run(post(assessors.judge, ENDPOINTS["chat"].path))
 
 
 def telemetry(url: str) -> None:

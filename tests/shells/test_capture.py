@@ -6,15 +6,18 @@ import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
+from benchgate.model.request import ENDPOINTS
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.telemetry.engine_metrics import read_page
 from tests.e2e.command import here
+from tests.fakes.certificates import CA, serving
 from tests.fakes.replay import read_exchange
 from tests.fakes.scripted_server import (
     CLOSE,
@@ -55,7 +58,7 @@ def test_transcript_of_the_practice_server_is_replayed_as_it_is(tmp_path: Path) 
     assert {f"{name}.{kind}" for name in streams for kind in ("http", "arrivals.txt")} <= names
     assert {"models.http", "err_bad_model.http", "err_long_prompt.http", "version.http"} <= names
     assert read_page((tmp_path / "out/metrics_after_load.txt").read_text(), "tiny-llama").engine == "vllm"
-    assert "dialect: vllm; endpoints: chat, completions, embeddings, rerank, responses" in shown
+    assert f"dialect: vllm; endpoints: {', '.join(sorted(ENDPOINTS))}" in shown
     assert re.search(r"chat_stream_usage +200 .* reads; 16 tokens by usage, 16 events with output", shown)
     assert all(f"{path.stem} " in shown for path in (tmp_path / "out").glob("*.http"))
 
@@ -150,7 +153,8 @@ def test_body_that_ends_with_the_connection_is_whole(tmp_path: Path) -> None:
         if b"chunked" in head:
             parts = [part for part in re.split(rb"(?m)^[0-9a-f]+\r\n", body) if part.strip()]
             body = b"".join(part.removesuffix(b"\r\n") for part in parts)
-        return [b"HTTP/1.0 200 OK\r\nServer: BaseHTTP/0.6 Python/3.12\r\n\r\n", body, CLOSE]
+        status = head.split()[1]
+        return [b"HTTP/1.0 %b -\r\nServer: BaseHTTP/0.6 Python/3.12\r\n\r\n" % status, body, CLOSE]
 
     with ScriptedServer(respond) as server:
         captured(tmp_path, server.url, "--model", "scripted")
@@ -166,3 +170,17 @@ def test_unsafe_captures_are_refused(tmp_path: Path) -> None:
     assert (short.returncode, there.returncode) == (2, 2)
     assert "fewer than 8 characters" in short.stderr
     assert "is there already" in there.stderr
+
+
+def test_base_path_and_certificates_are_used_and_the_path_is_not_kept(tmp_path: Path) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if not received.path.startswith("/tenant-42/v1/"):
+            return [json_response({"detail": f"Not Found: {received.path}"}, status=404), CLOSE]
+        inner = replace(received, path=received.path.removeprefix("/tenant-42"))
+        return [*answering(lambda asked: f"one two of {received.path}")(inner), CLOSE]
+
+    with ScriptedServer(respond, tls=serving()) as server:
+        captured(tmp_path, f"{server.url}/tenant-42/v1", "--model", "scripted", "--ca", str(CA))
+    texts = [path.read_text() for path in (tmp_path / "out").iterdir()]
+    assert any(text.startswith("POST /v1/chat/completions\n") for text in texts)
+    assert not any("tenant-42" in text for text in texts)

@@ -10,10 +10,11 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
-from benchgate.model.request import Endpoint
+from benchgate.model.request import Endpoint, endpoint_at
 from benchgate.quality.logprobs import read_echo
 from benchgate.targets.answers import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import answer_document
 from benchgate.targets.error_messages import RequestError, json_object
 from benchgate.targets.probe import detect_engine
 from benchgate.telemetry.engine_metrics import read_page
@@ -29,12 +30,15 @@ REPLAYED = {
 }
 
 
-DIALECT_BY_LIST = {"vllm-0.32.0-cpu": "vllm", "llamacpp-2026.10": "llamacpp", "mlx-lm-0.32.2": "mlx"}
-READS_TEXTS = {
-    "vllm-0.32.0-cpu",
-    "llama-cpp-python-0.3.36",
-    "litellm-1.106.2",
-}  # report log-probabilities of a given text
+DIALECT_BY_LIST = {
+    "vllm-0.32.0-cpu": "vllm",
+    "llamacpp-2026.10": "llamacpp",
+    "mlx-lm-0.32.2": "mlx",
+    "rayserve-2.60.0": "rayserve",
+    "torchserve-0.12.0": "torchserve",  # by the path of the list
+}
+# These report log-probabilities of a given text.
+READS_TEXTS = {"vllm-0.32.0-cpu", "llama-cpp-python-0.3.36", "litellm-1.106.2", "rayserve-2.60.0"}
 NOTHING = capture("litgpt-0.5.13/models")  # a 404
 _COUNTED = re.compile(rb'"completion_tokens": ?(\d+)')
 _WHOLE = re.compile(rb'"finish_reason": ?"(length|stop)"')
@@ -45,7 +49,9 @@ def check_exchange(path: Path) -> None:
     recorded, name = read_exchange(path), path.stem
     if recorded.reads:
         assert len(recorded.wire()) == sum(size for _, size in recorded.reads)
-    if name.startswith(("chat", "completions_stream", "completions_nonstream", "err_")):
+    if (served := endpoint_at(recorded.path)) is not None and served[0] in ("triton-generate", "predictions", "infer"):
+        _check_text(recorded, served[0], name.startswith("err_"))
+    elif name.startswith(("chat", "completions_stream", "completions_nonstream", "err_")):
         if (recorded.asked or {}).get("stream"):
             _check_stream(recorded, name.startswith("err_"))
         else:
@@ -73,6 +79,23 @@ def _check_stream(recorded: Capture, is_error: bool) -> None:
     assert len(columns.chunk_ns) == chunks
 
 
+def _check_text(recorded: Capture, endpoint: Endpoint, is_error: bool) -> None:
+    """Hold what load and shadow make of APIs that are not OpenAI's: a text in the chunks sent, or the error."""
+    steps: list[Step] = list(recorded.as_recorded(0.01)) if recorded.reads else [recorded.wire(), CLOSE]
+    with ScriptedServer(lambda received: steps) as server:
+        columns = run(server.url, closed(1, endpoint=endpoint)).requests
+    if is_error:
+        assert columns.error[0] is not None
+        assert str(columns.error_detail[0]).removeprefix(f"HTTP {recorded.status}").strip(": ")
+        with pytest.raises(RequestError):
+            answer_document(endpoint, recorded.status, recorded.body)
+        return
+    assert answer_document(endpoint, recorded.status, recorded.body)
+    if (recorded.asked or {}).get("stream"):
+        assert columns.error[0] is None, columns.error_detail
+        assert columns.output_tokens.tolist() == [len(recorded.events)]
+
+
 def _check_document(recorded: Capture, is_error: bool) -> None:
     """Hold what evals and shadow make of a document: a text with its tokens, or a refusal in the server's words."""
     endpoint: Endpoint = "completions" if "prompt" in (recorded.asked or {}) else "chat"
@@ -95,11 +118,14 @@ def test_exchange_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXCHANGES if name.endswith("/models")])
 def test_engine_is_known_by_its_list_of_models(name: str) -> None:
+    path = capture(name).path
+
     def respond(received: Received) -> list[Step]:
-        return [(capture(name) if received.path == "/v1/models" else NOTHING).wire(), CLOSE]
+        return [(capture(name) if received.path == path else NOTHING).wire(), CLOSE]
 
     with ScriptedServer(respond) as server:
-        target = Target(Arm.CANDIDATE, server.url, "tiny-llama", DIALECTS["openai"])
+        url = server.url + path.removesuffix("/v1/models")
+        target = Target(Arm.CANDIDATE, url, "tiny-llama", DIALECTS["openai"])
         assert detect_engine(target) == DIALECT_BY_LIST.get(name.partition("/")[0], "openai")
 
 
@@ -119,7 +145,8 @@ def test_log_probabilities_of_a_text_are_read_or_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics_page_is_read(name: str) -> None:
-    assert read_page((CAPTURES / name).read_text(), "tiny-llama").values
+    model = "tiny" if name.startswith(("triton-", "kserve-")) else "tiny-llama"
+    assert read_page((CAPTURES / name).read_text(), model).values
 
 
 def test_exchange_without_its_end_is_not_read(tmp_path: Path) -> None:

@@ -198,6 +198,27 @@ def test_page_of_metrics_that_is_none_is_warned_of_and_a_variable_that_is_not_se
     assert unset.state is State.FAIL and "OLD_KEY is not set" in unset.found
 
 
+def test_pages_of_replicas_and_a_prometheus_are_looked_at() -> None:
+    def respond(received: Received) -> Iterator[Step]:
+        if received.path.startswith("/api/v1/query"):
+            labels = ({"__name__": "vllm:num_requests_running", "instance": name} for name in "ab")
+            result = [{"metric": one, "value": [1000.0, "988"]} for one in labels]
+            yield json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+        elif received.path == "/second":
+            yield json_response({"detail": "Not Found"}, 404)
+        else:
+            yield from sound(received)
+
+    with ScriptedServer(respond) as server:
+        pages = found_of(suite_of(server.url, f", metrics: [{server.url}/metrics, {server.url}/second]"))
+        source = f"{{prometheus: {server.url}, selector: '{{job=\"v\"}}'}}"
+        scraped = found_of(suite_of(server.url, f", metrics: {source}"))["old metrics"]
+    host = server.url.removeprefix("http://")
+    assert pages[f"old metrics {host} #1"].state is State.OK
+    assert "HTTP 404" in pages[f"old metrics {host} #2"].found
+    assert scraped.found == "series of 2 replicas by the label `instance`, scraped 12.0 s ago"
+
+
 def test_judge_and_similarity_of_a_shadow_comparison_are_asked_once_each() -> None:
     def respond(received: Received) -> Iterator[Step]:
         if received.path == "/v1/embeddings":
@@ -242,7 +263,7 @@ def test_plan_that_needs_more_files_or_packages_than_there_are_fails(
     assert plan_symptoms(embedded, tmp_path)["demo"].state is State.OK
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     lacks = plan_symptoms(embedded, tmp_path)["demo"]
-    assert lacks.state is State.FAIL and "benchgate[demo]" in (lacks.remedy or "")
+    assert lacks.state is State.FAIL and "[demo]" in (lacks.remedy or "")
 
 
 def test_load_beyond_this_client_and_data_that_is_not_here_are_told(

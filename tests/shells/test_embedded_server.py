@@ -10,16 +10,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 
 from benchgate.embedded import server as server_module
 from benchgate.embedded.server import EmbeddedServer, serve
 from benchgate.embedded.weights import weights_file
 from benchgate.errors import EmbeddedError
+from benchgate.load.workers import run_stage
+from benchgate.model.deployment import Arm
+from benchgate.model.records import RequestColumns
+from benchgate.model.request import Endpoint, text_request
+from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.suite.deployment import Embedded
+from benchgate.suite.schema import Limits
+from benchgate.targets.dialect import DIALECTS, Target
 
 DATA = Path(__file__).parents[2] / "suites" / "data"
 PATIENCE_S = 20.0
@@ -201,3 +210,26 @@ def test_an_engine_that_does_not_get_ready_is_an_error_with_what_it_said(
         serve(Embedded(), name="slow", cache_dir=cache, timeout_s=2.0),
     ):
         pytest.fail("a server that completes nothing was called ready")
+
+
+def test_messages_of_a_real_engine_are_its_chat_answers(cache: Path) -> None:
+    prompts = _prompts(4)
+    ways: list[tuple[Endpoint, bool]] = [("chat", True), ("messages", True), ("messages", False)]
+    found: dict[tuple[Endpoint, bool], RequestColumns] = {}
+    with serve(Embedded(weights="q8_0", slots=1), name="messages", cache_dir=cache) as server:
+        target = Target(Arm.BASELINE, server.url, server.model, DIALECTS["llamacpp"])
+        for endpoint, stream in ways:
+            asks = [replace(text_request(endpoint, text, 12, ignore_eos=False), stream=stream) for text in prompts]
+            planned = tuple(PlannedRequest(index, None, ask, index) for index, ask in enumerate(asks))
+            found[endpoint, stream] = run_stage(
+                target, PlannedStage.of("s", 1, None, planned), limits=Limits()
+            ).requests
+    chat = found["chat", True]
+    for rows in found.values():
+        assert list(rows.error) == [None] * len(prompts), rows.error_detail
+        assert rows.output_tokens.tolist() == chat.output_tokens.tolist()
+        assert rows.input_tokens.tolist() == chat.input_tokens.tolist()
+        assert rows.answer_chars.tolist() == chat.answer_chars.tolist()
+        assert list(rows.finish_reason) == list(chat.finish_reason)
+    streamed = found["messages", True]
+    assert np.diff(streamed.chunk_start).tolist() == np.diff(chat.chunk_start).tolist()

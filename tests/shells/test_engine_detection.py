@@ -27,6 +27,11 @@ def models(owner: str | None, **more: object) -> object:
 TGI_INFO = {"model_id": "m", "router": "text-generation-router", "version": "3.3.6", "sha": None, "docker_label": None}
 LORAX_INFO = {"model_id": "m", "model_dtype": "torch.float16", "eager_prefill": False, "version": "0.1.0",
               "docker_label": None}  # fmt: skip
+ANTHROPIC_MODEL = {"id": "m", "type": "model", "display_name": "M", "created_at": "2026-01-01T00:00:00Z"}
+LITELLM_HEALTH: Pages = {
+    "/health/readiness": {"status": "healthy", "db": "Not connected"},
+    "/health/readiness/details": {"status": "healthy", "db": "Not connected", "litellm_version": "1.106.2"},
+}
 DYNAMO_HEALTH = {"status": "healthy", "endpoints": [], "instances": []}
 
 # Engine: the path after the host, its pages, and the version that it reports.
@@ -43,9 +48,10 @@ SERVERS: dict[str, tuple[str, Pages, str | None]] = {
     "lorax": ("", {"/info": LORAX_INFO}, "0.1.0"),
     "kserve": ("/openai/v1", {"/openai/v1/models": models(""), "/v2": {"name": "kserve", "version": "0.20"}}, "0.20"),
     "rayserve": ("", {"/v1/models": models("organization-owner", permission=[], metadata={})}, None),
-    "litellm": ("", {"/v1/models": models("openai"), "/health/readiness": {"litellm_version": "1.83"}}, "1.83"),
+    "litellm": ("", {"/v1/models": models("openai"), **LITELLM_HEALTH}, "1.106.2"),
     "dynamo": ("", {"/v1/models": models("nvidia"), "/health": DYNAMO_HEALTH}, None),
     "torchserve": ("/predictions/llm/1.0/v1", {"/predictions/llm/1.0/v1/models": models("vllm")}, None),
+    "anthropic": ("", {"/v1/models": {"data": [ANTHROPIC_MODEL], "has_more": False}}, None),
     "openai": ("", {"/v1/models": models("openai"), "/health": {"status": "ok"}}, None),
 }
 
@@ -69,8 +75,8 @@ def test_engine_is_recognised_by_its_pages_and_reports_its_version(engine: str) 
         assert server_facts(target).get("engine_version") == version
 
 
-def test_every_dialect_but_that_of_a_page_behind_its_own_key_is_recognised() -> None:
-    assert SERVERS.keys() == DIALECTS.keys() - {"anthropic"}
+def test_every_dialect_is_recognised() -> None:
+    assert SERVERS.keys() == DIALECTS.keys()
 
 
 def test_server_that_does_not_answer_gets_no_further_request() -> None:

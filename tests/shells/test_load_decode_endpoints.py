@@ -237,10 +237,16 @@ def test_stream_of_a_message_is_timed_by_its_deltas_and_counted_by_its_last_usag
     thought = [block("thinking", thinking=""), piece("thinking_delta", thinking="hm")]
     text = [block("text", text=""), piece("text_delta", text=""), piece("text_delta", text="A")]
     signed, ping = piece("signature_delta", signature="x"), message("ping")
-    last = stopped("end_turn", output_tokens=3, cache_read_input_tokens=2, input_tokens=4)
+    details = {"thinking_tokens": 1}
+    last = stopped(
+        "end_turn", output_tokens=3, cache_read_input_tokens=2, input_tokens=4, output_tokens_details=details
+    )
     record = read(TO_MESSAGES, STARTED, ping, *thought, signed, *text, last, message("message_stop"), b"data: x\n\n")
     assert (record.chunk_ns, record.first_answer_ns, record.end_ns) == ((140, 180), 180, 190)
     assert (record.input_tokens, record.cached_tokens, record.output_tokens) == (6, 2, 3)
+    assert record.reasoning_tokens == 1
+    short = read(TO_MESSAGES, STARTED, *text, stopped("end_turn", output_tokens=3, cache_read_input_tokens=2))
+    assert short.input_tokens == 4  # as `message_start` had it
     assert (record.finish_reason, record.answer_model, record.error) == ("stop", "m", None)
 
 

@@ -177,3 +177,13 @@ def test_what_was_not_measured_is_left_out() -> None:
     assert text.endswith("✕ INVALID\n  the client was the bottleneck; a rest\n")
     interrupted = render_load({**document, "partial": True}, PLAIN)
     assert "what was measured by then" in interrupted and "INVALID" not in interrupted
+
+
+def test_a_load_interrupted_before_its_first_request_accuses_nobody() -> None:
+    document = copy.deepcopy(LOAD)
+    document["partial"] = True
+    document["requests"] |= {"scheduled": 0, "ok": 0}
+    document["client"] |= {"saturated": True, "reasons": ["the client used 100 % of a core"]}
+    text = render_load(document, PLAIN)
+    assert "interrupted " in text and "0 of 0 succeeded" in text
+    assert "client" not in text.replace("client's", "")

@@ -11,6 +11,7 @@ from benchgate.model.request import Endpoint
 from benchgate.targets.address import show_address
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.probe import detect_engine, liveness_problem, wait_ready
+from tests.fakes.replay import replay
 from tests.fakes.scripted_server import CLOSE, Received, ScriptedServer, Step, answering, json_response
 
 ANSWER = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
@@ -320,6 +321,14 @@ def test_refusal_of_a_model_that_is_not_there_names_those_that_are() -> None:
 
     served = r"`scripted` does not exist; it serves llama-8b, llama-70b$"
     with ScriptedServer(respond) as server, pytest.raises(TargetError, match=served):
+        ready(server.url, within_s=60)
+
+
+@pytest.mark.usefixtures("sure_at_once")
+def test_refusal_that_comes_with_http_200_is_one() -> None:
+    refusal = "refuses requests: HTTP 200 with an error in it: The model `no-such-model` does not exist"
+    recorded = replay("torchserve-0.12.0/err_bad_model")
+    with ScriptedServer(recorded) as server, pytest.raises(TargetError, match=refusal):
         ready(server.url, within_s=60)
 
 

@@ -17,6 +17,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.charts import svg_file, svg_of
+from benchgate.report.screen import Screen
 from benchgate.report.trend import (
     MOST_SERIES,
     TrendChart,
@@ -262,6 +263,17 @@ def test_no_label_is_a_command_to_a_runner_or_a_terminal() -> None:
     assert isinstance(document, str)
     assert len(document.splitlines()) == 2 and "\x1b" not in document
     assert not any(line.startswith("::") for line in document.splitlines())
+
+
+def test_a_table_on_a_terminal_fits_it() -> None:
+    one = point(
+        "a", 0.1, suite="a-suite-with-a-long-name", deployment="awq-marlin-with-fp8-kv", label="nightly-2026-11"
+    )
+    document = trend_document([one], TrendFormat.TEXT, "ttft_s", "p50", screen=Screen(80))
+    assert isinstance(document, str)
+    heading, row = document.splitlines()
+    assert max(len(heading), len(row)) <= 80
+    assert heading.split()[-2:] == ["ttft_s", "p50"] and row.endswith("100 ms")
 
 
 def test_pixels_are_not_printed() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 
@@ -69,21 +67,6 @@ def test_a_deployment_that_is_ours_is_not_asked_again() -> None:
         }
     )
     assert reported_facts(ours, {Arm.CANDIDATE: target("http://127.0.0.1:9")}) == {}
-
-
-def test_accelerators_are_named_by_nvidia_smi_those_asked_for_and_in_order(tmp_path: Path) -> None:
-    script = tmp_path / "smi.py"
-    script.write_text("print('1, NVIDIA H100, 570.1\\n0, NVIDIA H200, 570.1\\nno devices were found')\n")
-    command = (sys.executable, str(script))
-    sources = Sources(gpu="nvidia-smi")
-    assert accelerator_facts(sources, target("http://h"), command) == {
-        "accelerator_names": ["NVIDIA H200", "NVIDIA H100"],
-        "driver": "570.1",
-    }
-    only = Sources(gpu="nvidia-smi", devices=(1,))
-    assert accelerator_facts(only, target("http://h"), command)["accelerator_names"] == ["NVIDIA H100"]
-    assert accelerator_facts(sources, target("http://h"), ("no-such-nvidia-smi",)) == {}
-    assert accelerator_facts(Sources(), target("http://h"), command) == {}
 
 
 def test_accelerators_are_named_by_an_exporters_labels() -> None:

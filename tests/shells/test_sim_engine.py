@@ -241,12 +241,21 @@ def test_job_is_shed_when_too_many_wait_unless_it_is_exempt_or_can_run_at_once()
 
 def test_sequences_with_an_adapter_make_their_steps_longer_and_no_others() -> None:
     costs = sim_settings(prefill_s=0.001, decode_s=0.010, decode_per_sequence_s=0.001, adapter_s=0.005)
-    base, adapted = job(0, prompt=10, output=4), job(1, prompt=10, output=2, with_adapter=True)
+    base, adapted = job(0, prompt=10, output=4), job(1, prompt=10, output=2, adapter="a")
     assert instants_ms(run(engine(costs), [adapted]), adapted) == [15, 31]
     out = run(engine(costs), [job(2, prompt=10, output=2)])
     assert [due.at_ns / MS for due in out] == [10, 21]
-    adapted = job(1, prompt=10, output=2, with_adapter=True)
+    adapted = job(1, prompt=10, output=2, adapter="a")
     assert instants_ms(run(engine(costs), [base, adapted]), base) == [10, 36, 53, 64]
+
+
+def test_adapter_that_is_not_in_memory_makes_the_first_step_longer() -> None:
+    costs = sim_settings(prefill_s=0.001, decode_s=0.010, adapter_slots=2, adapter_swap_s=0.050)
+    model, found = engine(costs), []
+    for order, name in enumerate("aabacbca"):  # with room for two, the least recently used one goes
+        one = job(order, at_ms=1000 * order, prompt=10, output=1, adapter=name)
+        found.append(instants_ms(run(model, [one]), one)[0] - 1000 * order)
+    assert found == [60, 10, 60, 10, 60, 60, 10, 60]
 
 
 CACHE = sim_settings(prefill_s=0.001, decode_s=0.01, prefix_blocks=8, block_tokens=4, batch=2)

@@ -201,7 +201,7 @@ def test_parquet_without_pyarrow_says_how_to_get_it(
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match=r"benchgate\[parquet\]"):
+    with pytest.raises(UsageError, match=r"\[parquet\]"):
         written(address, tmp_path, FileFormat.PARQUET, run.id)
 
 

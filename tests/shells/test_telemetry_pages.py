@@ -7,22 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.telemetry import Counter, Gauge
-from benchgate.telemetry.engine_metrics import DCGM, PAGES, BadPageError, Sample, parse_samples, read_dcgm, read_page
-from benchgate.telemetry.sources import combine_rows, parse_line
+from benchgate.telemetry.engine_metrics import PAGES, BadPageError, Sample, parse_samples, read_page
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 VLLM = CAPTURES / "vllm-0.32.0-cpu"
-DCGM_PAGE = """\
-# TYPE DCGM_FI_DEV_GPU_UTIL gauge
-DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",modelName="NVIDIA H100"} 90
-DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",modelName="NVIDIA H100"} 10
-DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-a"} 0.8
-DCGM_FI_PROF_DRAM_ACTIVE{gpu="1",UUID="GPU-b"} 0.2
-DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} 650.5
-DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b"} 100
-DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-a"} 5000
-DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1",UUID="GPU-b"} 1000
-"""
 
 
 def test_a_page_of_vllm_is_read_as_it_was_sent() -> None:
@@ -146,25 +134,6 @@ def test_labels_keep_what_is_escaped_and_values_that_are_none_are_left_out() -> 
     ]
 
 
-def test_accelerators_of_an_exporter_are_put_together_and_only_those_asked_for() -> None:
-    assert read_dcgm(DCGM_PAGE, None) == {
-        Gauge.GPU_BUSY: 0.5, Gauge.GPU_BANDWIDTH: 0.5, Gauge.GPU_POWER: 750.5, Counter.GPU_ENERGY_J: 6.0,
-    }  # fmt: skip
-    assert read_dcgm(DCGM_PAGE, (0,))[Gauge.GPU_BANDWIDTH] == 0.8
-    with pytest.raises(BadPageError, match="none of these"):
-        read_dcgm(DCGM_PAGE, (7,))
-
-
-def test_a_report_of_nvidia_smi_leaves_out_what_the_driver_does_not_tell() -> None:
-    lines = ("0, 90, 40, 600.5, 70000, 80000, 1980\n", "1, 10, [N/A], 100, 10000, 80000, 1020\n")
-    rows = [parse_line(line) for line in lines]
-    known = [row[1] for row in rows if row is not None]
-    assert combine_rows(known) == {
-        Gauge.GPU_BUSY: 0.5, Gauge.GPU_POWER: 700.5, Gauge.GPU_MEMORY_USED: 0.5, Gauge.GPU_CLOCK: 1.5e9,
-    }  # fmt: skip
-    assert parse_line("NVIDIA-SMI has failed") is None
-
-
 def test_no_name_stands_for_two_engines() -> None:
     owners: dict[str, str] = {}
     for engine, page in PAGES.items():
@@ -173,4 +142,3 @@ def test_no_name_stands_for_two_engines() -> None:
         for name in names:
             if engine != "triton":  # whose page has those of vLLM
                 assert owners.setdefault(name, engine) == engine, name
-    assert all(name.startswith("DCGM_FI_") for told in DCGM.values() for t in told for name in t.names)

@@ -166,6 +166,19 @@ def test_what_is_no_result_of_a_query_is_a_problem_and_no_zero(document: dict[st
     assert seen.readings == () and says in seen.problems[0], json.dumps(seen.problems)
 
 
+@pytest.mark.parametrize(("labels", "replicas"), [(("a", "a"), 0), (("a", "b"), 2), (map(str, range(1001)), None)])
+def test_replicas_on_one_page_are_told_apart_by_a_label(labels: Iterable[str], replicas: int | None) -> None:
+    lines = [f'vllm:num_requests_running{{pod="{pod}",engine="{n}"}} 0' for n, pod in enumerate(labels)]
+    body = "\n".join([*lines, ""]).encode()
+    head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with ScriptedServer(lambda _: [head + body]) as server:
+        seen = window(lambda: None, url=server.url)
+    if replicas is None:
+        assert seen.readings == () and "1,001 values" in seen.problems[0]
+    else:
+        assert len(seen.replicas) == replicas and seen.before(Gauge.RUNNING) == 0
+
+
 def test_the_marker_of_a_deployment_is_that_of_all_its_replicas() -> None:
     with serve_sim(SIM) as first, serve_sim(SIM) as second:
         pages = [f"{sim.url}/metrics" for sim in (first, second)]

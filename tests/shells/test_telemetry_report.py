@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.evidence.client_strain import paced_by_client
+from benchgate.gate.summary.replica_figures import replica_figures
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
@@ -23,7 +24,9 @@ from benchgate.model.telemetry import (
     TelemetryWindow,
 )
 from benchgate.model.verdict import Outcome, Verdict
+from benchgate.report import display
 from benchgate.report.comparability import sides
+from benchgate.report.document import verdict_document
 from benchgate.report.html import render_html
 from benchgate.report.markdown import render_markdown
 from benchgate.report.section import Section
@@ -114,7 +117,11 @@ def of_a_fleet(seen: LoadObservation) -> TelemetryWindow:
 
 
 def test_replicas_and_roles_have_figures_of_their_own() -> None:
-    _, table = section(told(of_a_fleet)).tables
+    evidence = told(of_a_fleet)
+    verdict = replace(fakes.verdict(), replicas=replica_figures(evidence))
+    found = report_view(evidence, verdict).section("servers")
+    assert found is not None
+    _, table = found.tables
     titles = [column.title for column in table.columns]
     assert titles == [
         "stage", "arm", "replica", "role", "requests", "output tokens", "running", "time per token", "KV cache, mean",
@@ -125,6 +132,12 @@ def test_replicas_and_roles_have_figures_of_their_own() -> None:
     assert rows["c1", "candidate", "all", "decode"]["time per token"] == "16.7 ms"
     assert rows["c1", "candidate", "all", "decode"]["running"] == "6.00"
     assert rows["c1", "candidate", "p:1", "prefill"]["restarts"] == "1"
+    assert rows["c1", "candidate", "p:1", "prefill"]["time per token"] == display.NOT_APPLICABLE
+    replicas = verdict_document(evidence.run, verdict)["replicas"]
+    assert isinstance(replicas, list) and len(replicas) == len(rows)
+    of_decode = next(one for one in replicas if one["replica"] is None and one["role"] == "decode")
+    assert of_decode["requests"] == 36.0 * 4 and of_decode["queue_s"] is None
+    assert "replicas" not in verdict_document(evidence.run, fakes.verdict())
 
 
 def test_who_tells_nothing_is_named_once() -> None:

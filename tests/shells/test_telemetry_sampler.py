@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -26,7 +25,7 @@ from benchgate.suite.deployment import DeploymentSpec, Embedded, Metrics
 from benchgate.targets.dialect import DIALECTS, Target, dialect_of
 from benchgate.telemetry.engine_metrics import UnreadError
 from benchgate.telemetry.sampler import Sampler
-from benchgate.telemetry.sources import PageSource, SmiSource, Sources, sources_of
+from benchgate.telemetry.sources import PageSource, Sources, sources_of
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, run
@@ -219,27 +218,6 @@ def test_accelerators_are_read_beside_the_server() -> None:
         sources = Sources(f"{server.url}/metrics", f"{exporter.url}/metrics", (0,))
         window = looked_at(sources, target(server.url))
     assert [reading.values[Gauge.GPU_POWER] for reading in window.readings] == [300.0, 300.0]
-
-
-def test_nvidia_smi_is_one_process_that_reports_and_is_gone_afterwards(tmp_path: Path) -> None:
-    script = tmp_path / "smi.py"
-    script.write_text(
-        "import time\nwhile True:\n print('0, 50, 20, 400, 1, 4, 1500', flush=True)\n"
-        " print('1, 90, 1, 1, 1, 4, 9', flush=True)\n time.sleep(0.05)\n"
-    )
-    with SmiSource((0,), (sys.executable, str(script))) as smi:
-        process = smi._process
-        assert process is not None
-        assert smi.fetch() == {
-            Gauge.GPU_BUSY: 0.5, Gauge.GPU_MEMORY_BUSY: 0.2, Gauge.GPU_POWER: 400.0, Gauge.GPU_MEMORY_USED: 0.25,
-            Gauge.GPU_CLOCK: 1.5e9,
-        }  # fmt: skip
-    assert process.poll() is not None
-
-
-def test_a_machine_without_nvidia_smi_says_so() -> None:
-    with SmiSource(None, ("no-such-nvidia-smi",)) as smi, pytest.raises(UnreadError, match="no nvidia-smi"):
-        smi.fetch()
 
 
 def as_observation(result: StageResult) -> LoadObservation:

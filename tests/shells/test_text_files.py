@@ -10,16 +10,17 @@ import pytest
 
 from benchgate.cli.options import read_waivers, today
 from benchgate.errors import BenchgateError
-from benchgate.load.recorded_prompts import load_prompts_file
+from benchgate.load.prompt_sets import read_prompt_set
 from benchgate.pipeline.suite_file import read_prices, read_suite
 from benchgate.shadow.prompts import load_prompts
+from benchgate.suite.workload import PromptSet
 from benchgate.system import RECORDED_BYTES, read_text_file
 
 METRICS: dict[str, Callable[[Path], object]] = {
     "suite": read_suite,
     "waivers": lambda file: read_waivers(file, today()),
     "prices": read_prices,
-    "prompts": lambda file: load_prompts_file(file, conversing=False),
+    "prompts": lambda file: read_prompt_set(file.parent, PromptSet(source=file.name), conversing=False),
     "recorded": load_prompts,
 }
 

@@ -8,15 +8,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.load.material import read_inputs, read_lengths
-from benchgate.load.recorded_prompts import load_prompts_file
+from benchgate.load.prompt_sets import read_prompt_set
 from benchgate.load.shards import stage_shard
 from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
 from benchgate.pipeline.deployments import require_context_fits
-from benchgate.plan.model import Material, ObservedLengths
+from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
 from benchgate.plan.schedule import make_plan
 from benchgate.plan.vocabulary import VOCABULARIES
 from benchgate.suite.schema import Suite
+from benchgate.suite.workload import PromptSet
 from tests.shells.load_helpers import limits, target_at
 
 
@@ -55,6 +56,10 @@ def problems_of(asked: Suite, folder: Path) -> list[str]:
     return [str(problem).replace(f"{folder}/", "") for problem in raised.value.problems]
 
 
+def prompts_of(path: Path, *, conversing: bool) -> tuple[RecordedRequest, ...]:
+    return read_prompt_set(path.parent, PromptSet(source=path.name), conversing=conversing)
+
+
 OWN = '{"prompt": "hello you", "output_tokens": 9}\n\n{"prompt": "again", "system": "Be kind."}\n'
 LOG = (
     '{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}], "max_tokens": 7}\n'
@@ -71,7 +76,7 @@ SHAREGPT = """[
 
 
 def test_own_rows_are_read_with_their_lines(tmp_path: Path) -> None:
-    first, second = load_prompts_file(written(tmp_path, "p.jsonl", OWN), conversing=False)
+    first, second = prompts_of(written(tmp_path, "p.jsonl", OWN), conversing=False)
     assert first.messages == ({"role": "user", "content": "hello you"},)
     assert (first.output_tokens, first.line) == (9, 1)
     assert [message["role"] for message in second.messages] == ["system", "user"]
@@ -79,7 +84,7 @@ def test_own_rows_are_read_with_their_lines(tmp_path: Path) -> None:
 
 
 def test_logged_requests_are_asked_again_without_their_answers(tmp_path: Path) -> None:
-    first, second = load_prompts_file(written(tmp_path, "p.jsonl", LOG), conversing=False)
+    first, second = prompts_of(written(tmp_path, "p.jsonl", LOG), conversing=False)
     assert (first.messages, first.output_tokens, first.fields) == (({"role": "user", "content": "one"},), 7, {})
     assert (second.messages[0]["content"], second.fields) == ("q", {"tools": [{"a": 1}]})
 
@@ -91,7 +96,7 @@ def test_logged_requests_are_asked_again_without_their_answers(tmp_path: Path) -
 def test_conversations_are_cut_at_their_first_question_unless_they_go_on(
     tmp_path: Path, conversing: bool, said: list[list[str]]
 ) -> None:
-    rows = load_prompts_file(written(tmp_path, "p.json", SHAREGPT), conversing=conversing)
+    rows = prompts_of(written(tmp_path, "p.json", SHAREGPT), conversing=conversing)
     assert [[message["content"] for message in row.messages] for row in rows] == said
     assert [row.line for row in rows] == [2, 5]
 
@@ -113,7 +118,7 @@ def test_conversations_are_cut_at_their_first_question_unless_they_go_on(
         ('{"messages": [{"role": "usr", "content": "a"}]}', "p.jsonl:1: messages: found the role 'usr'"),
         ('{"messages": [{"role": "user"}]}', "p.jsonl:1: messages: the message of the user has no `content`"),
         ('{"conversations": [{"from": "gpt", "value": "a"}]}', "p.jsonl:1: conversations: has no turn of a human"),
-        ('{"prompt": "a"}', 'p.jsonl: the file has 1 prompts and "s" sends 2 requests a block; write `requests: 1`'),
+        ('{"prompt": "a"}', 'p.jsonl: there are 1 prompts and "s" sends 2 requests a block; write `requests: 1`'),
     ],
 )
 def test_bad_prompts_are_told_with_file_and_line(tmp_path: Path, text: str, said: str) -> None:

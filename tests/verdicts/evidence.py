@@ -432,6 +432,9 @@ class Metrics:
     hit_ratio: Any = 0.0  # of the prefix cache
     preemptions: Any = 0
     waiting: Any = 0
+    queued_s: Any = None  # of each request on average, in the queue
+    accepted: Any = None  # share of 100 drafted tokens
+    kv_peak: Any = 0.3
     kv_after: Any = 0.0
     drained: Any = True
     readings: Any = 2  # during the stage
@@ -469,12 +472,20 @@ def _window(
         Counter.PREFIX_HITS: prompts * metrics.at(block, "hit_ratio"),
         Counter.PREEMPTIONS: float(metrics.at(block, "preemptions")),
     }
+    if (queued_s := metrics.at(block, "queued_s")) is not None:
+        grown |= {Counter.QUEUE_S: queued_s * 10, Counter.QUEUED: 10.0}
+    if (accepted := metrics.at(block, "accepted")) is not None:
+        grown |= {Counter.ACCEPTED: accepted * 100, Counter.DRAFTED: 100.0}
     start = dict.fromkeys(grown, 1000.0)
     end = {word: 1000.0 + value for word, value in grown.items()}
     if metrics.at(block, "counter_fell"):
         end[Counter.REQUESTS] = 10.0
     waiting, kv_after = float(metrics.at(block, "waiting")), metrics.at(block, "kv_after")
-    busy: dict[TelemetryMetric, float] = {Gauge.RUNNING: 2.0, Gauge.WAITING: waiting, Gauge.KV_USAGE: 0.3}
+    busy: dict[TelemetryMetric, float] = {
+        Gauge.RUNNING: 2.0,
+        Gauge.WAITING: waiting,
+        Gauge.KV_USAGE: metrics.at(block, "kv_peak"),
+    }
     idle: dict[TelemetryMetric, float] = {Gauge.RUNNING: 0.0, Gauge.WAITING: 0.0, Gauge.KV_USAGE: kv_after}
     before = metrics.at(block, "process") or arm.value
     after = f"{before} again" if metrics.at(block, "restarted") else before

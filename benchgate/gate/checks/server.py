@@ -23,7 +23,7 @@ from benchgate.units import show_duration
 
 
 class Telemetry:
-    """Checks of the server's own cache, queue and preemptions over a stage."""
+    """Checks of what the server reports of its own work over a stage."""
 
     metrics = TELEMETRY_METRICS
 
@@ -51,12 +51,17 @@ class Telemetry:
         estimate.p_value = test.p_value
 
 
+_PEAKS = {"queue_depth": (Gauge.WAITING, "how many wait"), "kv_usage": (Gauge.KV_USAGE, "the KV cache")}
+"""Metrics that are the peak of a gauge, which a short stage may never show."""
+
+
 def _not_reported(metric: str, stage: str, windows: Mapping[int, TelemetryWindow], block: int | None) -> CannotJudge:
     """Return why a block has no value: the server reported none, or there was no moment at which to sample it."""
     window = windows.get(block) if block is not None else None
     where = f"stage {stage}" + (f" in block {block + 1}" if block is not None else "")
-    if window is not None and metric == "queue_depth" and not window.busy and window.reports(Gauge.WAITING):
-        reason = f"{where} was over after {show_duration(window.ended_s)}: too short for a look at how many wait"
+    gauge, found = _PEAKS.get(metric, (None, ""))
+    if window is not None and gauge is not None and not window.busy and window.reports(gauge):
+        reason = f"{where} was over after {show_duration(window.ended_s)}: too short for a look at {found}"
         first = show_duration(FIRST_SAMPLE_S)
         return invalid(reason, f"make it last well over {first} in every block: a stage is looked at first then")
     if window is not None and metric == "kv_usage_after" and not window.drained and window.reports(Gauge.KV_USAGE):

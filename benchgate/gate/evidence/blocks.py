@@ -25,7 +25,7 @@ from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.metric import COST_METRICS, MEAN, METRICS
 from benchgate.model.records import FloatArray
-from benchgate.model.request_metrics import LATENCIES, Slo, succeeded
+from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS, Slo, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.quantiles import min_n_for_quantile
 
@@ -45,10 +45,8 @@ def block_value(execution: LoadObservation, metric: str, q: float) -> float | No
         requests, window_s = execution.requests, execution.window_s
         if metric in LATENCIES:
             known[metric, q] = request_metrics.quantile(LATENCIES[metric](requests), q)
-        elif metric == "output_throughput":
-            known[metric, q] = request_metrics.output_tokens_per_s(requests, window_s)
         else:
-            known[metric, q] = request_metrics.requests_per_s(requests, window_s)
+            known[metric, q] = THROUGHPUTS[metric](requests, window_s)
     return known[metric, q]
 
 
@@ -211,7 +209,16 @@ class Measure:
 
     def worse_by(self, blocks: Sequence[LoadObservation]) -> float:
         """Return how much worse that makes it, as a log; 0 if text and usage agree."""
-        return sum(self.inflation.get(block.block, 0.0) for block in blocks) / len(blocks) if self.inflation else 0.0
+        return sum(self._inflation_in(block) for block in blocks) / len(blocks) if self.inflation else 0.0
+
+    def _inflation_in(self, block: LoadObservation) -> float:
+        inflation = self.inflation.get(block.block, 0.0)
+        total = request_metrics.total_tokens(block.requests) if self.metric == "total_throughput" else None
+        if not total:
+            return inflation
+        # The inflation is of output tokens alone.
+        output_ratio = request_metrics.output_tokens(block.requests) / total
+        return -math.log1p(output_ratio * math.expm1(-inflation))
 
     @property
     def by_request(self) -> bool:

@@ -95,8 +95,7 @@ def input_tokens(block: LoadObservation) -> float | None:
 
 def total_tokens(block: LoadObservation) -> float | None:
     """Count input and output tokens of successful requests."""
-    read = request_metrics.input_tokens(block.requests)
-    return None if read is None else read + request_metrics.output_tokens(block.requests)
+    return request_metrics.total_tokens(block.requests)
 
 
 def cost_in_use(deployment: Deployment, cost: Cost) -> Cost:

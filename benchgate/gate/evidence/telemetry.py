@@ -40,6 +40,9 @@ TELEMETRY_VALUES: Mapping[str, Callable[[TelemetryWindow], float | None]] = Mapp
         "prefix_hit_rate": lambda window: window.prefix_hit_ratio,
         "preemptions": lambda window: window.change(Counter.PREEMPTIONS),
         "queue_depth": lambda window: window.peak(Gauge.WAITING),
+        "queue_wait": lambda window: window.ratio(Counter.QUEUE_S, Counter.QUEUED),
+        "kv_usage": lambda window: window.peak(Gauge.KV_USAGE),
+        "speculation_acceptance": lambda window: window.acceptance_ratio,
     }
 )
 """Metrics of checks that are read from telemetry, one value per block."""

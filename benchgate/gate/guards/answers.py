@@ -117,7 +117,8 @@ def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
                 both = f"{theirs:.1%} of the baseline's and {ours:.1%} of the candidate's answers to {name}"
                 reason = f"{both} are cut short or unreadable"
             return Violation(reason, f"{MORE_TOKENS}; where answers are whole, see why nothing is read out of them")
-    if any(one.harness.get("imported") for arms in evals.arms.values() for one in arms):
+    imported = (one for arms in evals.arms.values() for one in arms if one.harness.get("imported"))
+    if any(all(item.finish_reason is None for item in one.items) for one in imported):
         return Passed("answers that are not right are readable; whether any was cut is not known")
     return None
 

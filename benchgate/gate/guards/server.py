@@ -33,7 +33,7 @@ from benchgate.gate.guards.base import (
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TELEMETRY_METRICS
 from benchgate.model.run import Evidence
-from benchgate.model.telemetry import TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent
@@ -51,7 +51,7 @@ _CANDIDATE_FIRST = (Arm.CANDIDATE, Arm.BASELINE)  # a fault of the candidate inv
 
 
 def telemetry_notices(run: Evidence, suite: Suite) -> tuple[str, ...]:
-    """Return notices of restarts, unequal counts and warm caches that trip no guard."""
+    """Return notices of restarts, unequal counts, warm caches and drafts of random words that trip no guard."""
     notices = list(restarts_between(run, Arm))
     for stage, arm in product(_stages(suite), Arm):
         for count in _together(_counts(run, suite, stage, arm)):
@@ -66,7 +66,28 @@ def telemetry_notices(run: Evidence, suite: Suite) -> tuple[str, ...]:
             if ratio >= _CACHED_NOTICED:
                 cached = f"{show_percent(ratio)} of the {arm.value}'s prompt tokens were in its prefix cache"
                 notices.append(f"stage {stage}: {cached}, though the workload shares no prefixes")
-    return tuple(notices)
+    return (*notices, *_drafts_of_random_words(run, suite))
+
+
+def _drafts_of_random_words(run: Evidence, suite: Suite) -> Iterator[str]:
+    """Yield a notice for each arm whose draft model met synthetic prompts: real text is accepted at another rate."""
+    random = {
+        level.stage
+        for level in traffic_classes(suite)
+        if level.workload.prompts is None and level.workload.sessions is None
+    }
+    for arm in Arm:
+        drafting = dict.fromkeys(
+            window.stage
+            for window in run.telemetry
+            if window.arm is arm
+            and window.stage in random
+            and (window.change(Counter.DRAFTED) or window.peak(Gauge.ACCEPTANCE))
+        )
+        if drafting:
+            stages = f"stage{'s' * (len(drafting) > 1)} {', '.join(drafting)}"
+            remedy = "draft models predict real text differently; send `prompts: builtin` or your own"
+            yield f"the {arm.value} decodes speculatively and the prompts of {stages} are random words: {remedy}"
 
 
 @guard("server-kept-running", "no server was restarted during a stage, as far as they report", needs=TELEMETRY)
@@ -247,14 +268,14 @@ def _hit_ratios(run: Evidence, suite: Suite, stage: str) -> dict[Arm, float]:
 
 
 def _shares_prefixes(level: TrafficClass) -> bool:
-    """Return True if prompts may share a prefix on purpose: a prefix, a conversation, recorded texts or tools.
+    """Return True if prompts may share a prefix on purpose: a prefix, documents, a conversation, recorded texts, tools.
 
     Background traffic repeats its prompts, more often on the faster arm.
     """
     workload = level.workload
-    texts = (workload.prompts, workload.sessions)
-    shared = (workload.prefix, workload.session, *texts, workload.tools, workload.answer_schema)
-    return level.is_background or level.schedule.trace is not None or any(part is not None for part in shared)
+    shared = ("prefix", "retrieval", "session", "prompts", "sessions", "tools", "answer_schema")
+    own = level.is_background or level.schedule.trace is not None
+    return own or any(getattr(workload, part) is not None for part in shared)
 
 
 def _stages(suite: Suite) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from benchgate.gate.comparison import load_of, paired_load
+from benchgate.gate.comparison import by_adapter, load_of, paired_load
 from benchgate.gate.evidence.tokens import ROUNDING, LogRatio, TextRatios, same_rows, text_ratios
 from benchgate.gate.guards.base import A_LOAD, SPEED, Caution, NotApplicable, Violation, guard
 from benchgate.gate.guards.load import is_significantly_more
@@ -206,18 +206,22 @@ def model_names(run: Evidence, suite: Suite) -> Caution | NotApplicable | None:
 
     The name is neither the requested one (`model`, or the workload's `adapter`) nor declared by `answers_as` of the
     deployment. Accepted as equal: different case, an organisation or path before the name, `.gguf` after it, one dated
-    snapshot (`gpt-4o` → `gpt-4o-2024-08-06`). Two snapshots on one arm are two models. Ramp and cancelled requests
-    count too.
+    snapshot (`gpt-4o` → `gpt-4o-2024-08-06`). Two snapshots on one arm are two models. Cancelled requests count too,
+    and those of the ramp unless there are several adapters.
     """
-    adapters = {level.name: level.workload.adapter for level in traffic_classes(suite)}
+    levels = {level.name: level for level in traffic_classes(suite)}
     answered: dict[tuple[Arm, str], set[str]] = {}
     for execution in run.load:
         deployment = run.run.arms.get(execution.arm)
-        if deployment is None or execution.stage not in adapters:
+        if deployment is None or execution.stage not in levels:
             continue
-        requested = adapters[execution.stage] or deployment.model
-        names = {name for part in execution.parts for name in part.answer_model.counts() if name is not None}
-        answered.setdefault((execution.arm, requested), set()).update(names)
+        level = levels[execution.stage]
+        parts = {level.workload.adapters[0] if level.workload.adapters else deployment.model: execution}
+        if len(level.workload.adapters) > 1:
+            parts = by_adapter(execution, level, suite.seed)
+        for model, own in parts.items():
+            names = {name for part in own.parts for name in part.answer_model.counts() if name is not None}
+            answered.setdefault((execution.arm, model), set()).update(names)
     if not any(answered.values()):
         return NotApplicable("no answer names its model")
     others, declare = [], []

@@ -26,7 +26,7 @@ from benchgate.gate.summary.figures import TaskFigures, task_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, MEAN_METRICS, QUANTILES
-from benchgate.model.request_metrics import LATENCIES
+from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
 from benchgate.suite.schema import Suite, traffic_classes
@@ -108,6 +108,8 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
 
 _PER_ACCELERATOR = {
     "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
+    "input_throughput": ("input_tokens_per_s", "input_tokens_per_accelerator_per_s"),
+    "total_throughput": ("total_tokens_per_s", "total_tokens_per_accelerator_per_s"),
     "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
 }
 """Trend names of metrics that a check may divide by accelerators: of the whole deployment, and per accelerator."""
@@ -155,12 +157,12 @@ def _rates(
     evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
 ) -> dict[str, _Number]:
     deployment = evidence.run.arms[arm]
-    tokens = [request_metrics.output_tokens_per_s(b.requests, b.window_s) for b in blocks]
-    requests = [request_metrics.requests_per_s(b.requests, b.window_s) for b in blocks]
+    rates: dict[str, _Number] = {}
+    for metric, (name, _) in _PER_ACCELERATOR.items():
+        values = [THROUGHPUTS[metric](b.requests, b.window_s) for b in blocks]
+        rates[name] = block_mean(values), block_limits(values)
     failed = Counts.of(blocks, tally_of("error_rate", slo))
-    rates: dict[str, _Number] = {
-        "output_tokens_per_s": (block_mean(tokens), block_limits(tokens)),
-        "requests_per_s": (block_mean(requests), block_limits(requests)),
+    rates |= {
         "error_ratio": (failed.share if failed.scheduled else None, intervals.miss_limits(failed)),
         "usd_per_million_output_tokens": unit_cost(deployment, blocks, output_tokens()),
         "usd_per_million_input_tokens": unit_cost(deployment, blocks, input_tokens),

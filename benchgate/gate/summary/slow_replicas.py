@@ -57,7 +57,8 @@ def slow_replicas(run: Evidence) -> tuple[SlowReplica, ...]:
     slow = []
     for arm, stage, replica, others, ratios in found:
         test = paired_t(np.array(ratios), _ALPHA / len(found), margin=math.log(_SLOWER))
-        if test is not None and test.limits.lower > math.log(_SLOWER):
+        assert test is not None, "there are three finite ratios or more"
+        if test.limits.lower > math.log(_SLOWER):
             figures = math.exp(test.mean), math.exp(test.limits.lower)
             slow.append(SlowReplica(arm, stage, replica.name, replica.role, others, *figures))
     return tuple(slow)
@@ -77,23 +78,23 @@ def _log_ratios(windows: Sequence[TelemetryWindow]) -> Iterator[tuple[Replica, i
     ratios: dict[str, list[float]] = {}
     known: dict[str, tuple[Replica, int]] = {}
     for window in windows:
-        work = {replica.name: (replica, _work(window, replica)) for replica in window.replicas}
-        for name, (replica, own) in work.items():
-            others = [w for n, (r, w) in work.items() if n != name and r.role is replica.role]
-            if own is None or not others or None in others:
+        work = [(replica, _work(window, replica)) for replica in window.replicas]
+        for replica, own in work:
+            others = [one for other, one in work if other.name != replica.name and other.role is replica.role]
+            measured = [one for one in others if one is not None]
+            if own is None or not measured or len(measured) < len(others):
                 continue
-            seconds, counts = (sum(part) for part in zip(*(one for one in others if one is not None), strict=True))
-            if min(own[0], own[1], seconds, counts) > 0:
-                ratios.setdefault(name, []).append(math.log(own[0] / own[1]) - math.log(seconds / counts))
-                known[name] = replica, len(others)
+            seconds, count = (sum(part) for part in zip(*measured, strict=True))
+            ratios.setdefault(replica.name, []).append(math.log(own[0] / own[1]) - math.log(seconds / count))
+            known[replica.name] = replica, len(others)
     yield from ((*known[name], found) for name, found in ratios.items() if len(found) >= _LEAST_BLOCKS)
 
 
 def _work(window: TelemetryWindow, replica: Replica) -> tuple[float, float] | None:
-    """Return the seconds of service of a replica over a stage and the tokens (or prompts) of it."""
+    """Return a replica's seconds of service in a stage and its tokens (or prompts); None if it served nothing."""
     own = window.of(replica)
     if replica.role is Role.PREFILL:
         seconds, count = own.change(Counter.PREFILL_S), own.change(Counter.PREFILLED)
     else:
         seconds, count = own.change(Counter.DECODE_S), own.change(Counter.GENERATION_TOKENS)
-    return None if seconds is None or count is None else (seconds, count)
+    return (seconds, count) if seconds and count else None

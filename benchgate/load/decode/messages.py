@@ -2,7 +2,7 @@
 
 A message is made of blocks of text, thought and calls. In a stream each begins with `content_block_start`, goes on in
 deltas and ends with `content_block_stop`; `message_delta` states how the message ended and what it used. Followed here
-as Anthropic and vLLM send it (`vllm/entrypoints/anthropic/serving.py`).
+as Anthropic, vLLM (`vllm/entrypoints/anthropic/serving.py`) and llama.cpp send it.
 """
 
 from __future__ import annotations
@@ -110,13 +110,15 @@ def _take_block(stream: ParsedAnswer, place: int, block: Mapping[str, object]) -
 
 
 def _take_usage(stream: ParsedAnswer, usage: object) -> None:
-    """Note token counts. `input_tokens` is the part of the prompt that no cache held or kept."""
+    """Note token counts. `input_tokens` is the part of the prompt that no cache held and none will keep."""
     if not isinstance(usage, dict):
         return
-    stated = input_count(usage)
-    cached, kept = (part_count(usage.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
     before = stream.input_tokens
     stream.take_usage({"usage": usage})
-    total = (stated or 0) + (cached or 0) + (kept or 0)
-    stream.input_tokens = total or before
+    cached, kept = (part_count(usage.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
+    total = (input_count(usage) or 0) + (cached or 0) + (kept or 0)
+    stream.input_tokens = before if usage.get("input_tokens") is None else total or before
     stream.cached_tokens = stream.cached_tokens if cached is None else cached
+    details = usage.get("output_tokens_details")
+    if isinstance(details, dict) and (thought := part_count(details.get("thinking_tokens"))) is not None:
+        stream.reasoning_tokens = thought

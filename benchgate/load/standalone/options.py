@@ -12,8 +12,10 @@ from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal, Self, TypeVar, cast
 
+from pydantic import ValidationError
+
 from benchgate import units
-from benchgate.errors import TargetError, UsageError
+from benchgate.errors import SuiteError, TargetError, UsageError
 from benchgate.load.client_delay import audit_refusal
 from benchgate.load.traces import load_trace
 from benchgate.model.arrivals import (
@@ -43,6 +45,8 @@ from benchgate.suite.deployment import (
     split_address,
 )
 from benchgate.suite.load import parse_warmup
+from benchgate.suite.workload import PromptSet
+from benchgate.suite.yaml import read_text
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.dialect import DIALECTS
 
@@ -153,22 +157,36 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class PromptFile:
+class Prompts:
     """Recorded prompts to send instead of synthetic ones."""
 
-    path: str
+    name: str
     rows: tuple[RecordedRequest, ...]
 
 
-def read_prompts(path: str, endpoint: Endpoint) -> PromptFile:
-    """Read a file of prompts. Raises SuiteError, or ValueError for rows that the endpoint cannot take."""
-    from benchgate.load.recorded_prompts import load_prompts_file  # imports an HTTP client
+def read_prompts(text: str, endpoint: Endpoint) -> Prompts:
+    """Read a source of prompts, or a mapping like that of a suite's `prompts`.
 
-    rows = load_prompts_file(Path(path), conversing=False)
+    Raises SuiteError or UsageError for prompts that cannot be read, and ValueError for others that cannot be sent.
+    """
+    from benchgate.load.prompt_sets import read_prompt_set
+    from benchgate.suite.messages import Slot, faults_of
+
+    document = read_text(text, "--prompts", "mapping") if text.lstrip().startswith("{") else None
+    try:
+        prompt_set = PromptSet.model_validate({"source": text} if document is None else document.data)
+    except ValidationError as exc:
+        faults = faults_of(exc, Slot(PromptSet, ()))
+        if document is None:
+            raise ValueError(faults[0].message) from None
+        raise SuiteError([document.problem(fault) for fault in faults]) from None
+    rows = read_prompt_set(Path(), prompt_set, conversing=False)
     unfit = [row.line for row in rows if len(row.messages) != 1 or row.fields]
     if unfit and ENDPOINTS[endpoint].messages_key is None:
-        raise ValueError(f"{path}:{unfit[0]} is a conversation, and {endpoint} take one text; use the endpoint chat")
-    return PromptFile(path, rows)
+        raise ValueError(
+            f"{prompt_set.name}:{unfit[0]} is a conversation, and {endpoint} take one text; use the endpoint chat"
+        )
+    return Prompts(prompt_set.name, rows)
 
 
 _T = TypeVar("_T")
@@ -200,7 +218,7 @@ class LoadOptions:
     duration_s: float | None = None
     input_tokens: int = 100
     output_tokens: int = 128
-    prompts: PromptFile | None = None
+    prompts: Prompts | None = None
     think_s: float = 0.0
     ramp_to_rps: float | None = None
     endpoint: Endpoint = "chat"
@@ -238,8 +256,7 @@ class LoadOptions:
     @property
     def request_url(self) -> str:
         """The address that requests are sent to."""
-        server = ServerAddress.of(self.url)
-        spec = ENDPOINTS[self.endpoint]
+        server, spec = ServerAddress.of(self.url), ENDPOINTS[self.endpoint]
         path = spec.path_for(self.model, stream=spec.streams)
         return server.page(path) if server.socket is None else f"unix:{server.socket}:{server.path(path)}"
 
@@ -402,7 +419,11 @@ def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, E
         server = ServerAddress.of(base)
     except TargetError as exc:
         raise UsageError(str(exc)) from exc
-    by_path, model = endpoint_at(f"/v1{path}" if is_versioned(server.prefix) else path) or (None, None)
+    found = endpoint_at(path) or (endpoint_at(f"/v1{path}") if is_versioned(server.prefix) else None)
+    by_path, model = found or (None, None)
+    if by_path == "predictions" and endpoint not in (None, by_path):  # beneath it TorchServe serves OpenAI's API
+        base, path, by_path, model = f"{base}{path}", "", None, None
+        server = ServerAddress.of(base)
     if path not in ("", "/v1") and by_path not in _ONE_TEXT:
         raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
     if endpoint is None:

@@ -20,7 +20,7 @@ from benchgate.load.live import LiveFigures, Watch, failures
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
 from benchgate.load.standalone.metrics import counts_of, load_metrics, stretches
-from benchgate.load.standalone.options import LoadOptions, PromptFile
+from benchgate.load.standalone.options import LoadOptions, Prompts
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
@@ -115,12 +115,12 @@ class SyntheticRequests:
         return lambda number: PlannedRequest(number, None, alike, 0)
 
 
-def _recorded(options: LoadOptions, prompts: PromptFile) -> Callable[[int], ModelRequest]:
+def _recorded(options: LoadOptions, prompts: Prompts) -> Callable[[int], ModelRequest]:
     """Return a function that gives the recorded request of a number: in each round all rows, in an order of its own.
 
     Unless the salt is 0, each round marks its prompts otherwise, so that no server has them in its cache.
     """
-    workload = Workload.model_validate({"prompts": prompts.path, "endpoint": options.endpoint})
+    workload = Workload.model_validate({"endpoint": options.endpoint})
     builder, rows = RequestBuilder.of(workload, NO_MATERIAL), prompts.rows
 
     @lru_cache(maxsize=4)
@@ -204,7 +204,7 @@ def describe(
                 "think_s": options.think_s if options.concurrency is not None else None,
                 "requests": options.requests,
                 "duration_s": options.duration_s,
-                "prompts": None if options.prompts is None else options.prompts.path,
+                "prompts": None if options.prompts is None else options.prompts.name,
                 "input_tokens": options.input_tokens if options.prompts is None else None,
                 "output_tokens": options.output_tokens,
                 "seed": options.seed,

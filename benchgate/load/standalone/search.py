@@ -210,7 +210,7 @@ def _document(
             "budget_requests": settings.budget_requests,
             "alpha": settings.alpha,
             "slo": asdict(options.slo),
-            "prompts": None if options.base.prompts is None else options.base.prompts.path,
+            "prompts": None if options.base.prompts is None else options.base.prompts.name,
             "input_tokens": options.base.input_tokens if options.base.prompts is None else None,
             "output_tokens": options.base.output_tokens,
             "arrival": options.base.arrival.process if settings.over == "rate" else None,

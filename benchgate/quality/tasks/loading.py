@@ -10,6 +10,7 @@ from pathlib import Path
 from benchgate.errors import Problem, SuiteError
 from benchgate.gate.policy import judged_by
 from benchgate.plan.items import PlannedTask
+from benchgate.quality.tasks.generated_tasks import GENERATED, generated_tasks
 from benchgate.quality.tasks.lm_eval_tasks import read_lm_eval_tasks
 from benchgate.quality.tasks.task_file import file_text, read_task_file
 from benchgate.suite.quality import Quality
@@ -67,7 +68,8 @@ def _read_entries(
     by_lm_eval = [
         entry
         for entry in quality.tasks
-        if not entry.is_file or (quality.allow_unsafe_code and coded[entry] is not None)
+        if (not entry.is_file and entry.name not in GENERATED)
+        or (quality.allow_unsafe_code and coded.get(entry) is not None)
     ]
     read = iter(
         read_lm_eval_tasks(suite_dir, by_lm_eval, quality, fetch=fetch, allow_code=allow_code) if by_lm_eval else ()
@@ -75,6 +77,9 @@ def _read_entries(
     for entry in quality.tasks:
         if entry in by_lm_eval:
             tasks = next(read)
+            yield tasks if isinstance(tasks, str) else (tasks, [])
+        elif not entry.is_file:
+            tasks = generated_tasks(entry, quality)
             yield tasks if isinstance(tasks, str) else (tasks, [])
         elif (problem := coded[entry]) is not None:
             yield [], [problem]

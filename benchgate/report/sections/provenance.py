@@ -20,7 +20,7 @@ from benchgate.report.sections.stages import Executions, StageRow
 from benchgate.suite.load import Load
 from benchgate.suite.quality import Compare, Shadow
 from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
-from benchgate.suite.workload import Workload, shown_length
+from benchgate.suite.workload import AdapterMix, Workload, shown_length
 
 _DELAY_SOURCES = {"kernel": "kernel timestamps of every answer", "canary": "a canary task in the client's event loop"}
 
@@ -258,11 +258,14 @@ def _workload_facts(workload: Workload, prefix: str) -> Iterator[tuple[str, str]
 def _prompts(workload: Workload) -> str:
     if workload.sessions is not None:
         return f"agent sessions recorded in {workload.sessions}, order drawn from the seed"
-    if workload.prompts is not None:
-        return f"recorded in {workload.prompts}, order drawn from the seed"
+    if workload.prompt_set is not None:
+        return f"recorded in {workload.prompt_set.name}, order drawn from the seed"
     length = shown_length(workload.input_tokens) if workload.input_tokens is not None else "no"
     text = f"{length} tokens of random {workload.text}, every prompt unique"
-    prefix = workload.prefix
+    prefix, retrieval = workload.prefix, workload.retrieval
+    if retrieval is not None:
+        drawn = f"{retrieval.each:,} of {retrieval.pool:,} documents of {retrieval.document_tokens:,} tokens"
+        text += f" after {drawn} ({retrieval.weights}, order {retrieval.order})"
     if prefix is None:
         return text
     if prefix.prefix_tokens is not None:
@@ -286,7 +289,9 @@ def _more(workload: Workload) -> Iterator[str]:
         yield "tool definitions"
     if workload.answer_schema is not None:
         yield "answers validated by a JSON schema" + (", constrained by the engine" if workload.constrained else "")
-    if workload.adapter is not None:
+    if isinstance(workload.adapter, AdapterMix):
+        yield f"one of {len(workload.adapters):,} LoRA adapters ({workload.adapter.weights})"
+    elif workload.adapter is not None:
         yield f"LoRA adapter {workload.adapter}"
     if workload.priority is not None:
         yield f"priority {workload.priority}"

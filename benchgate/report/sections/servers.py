@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, FloatArray, RequestColumns
 from benchgate.model.request_metrics import Slo, meets_slo, succeeded
 from benchgate.model.run import LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, Role, TelemetrySample, TelemetryWindow, combine_replicas
-from benchgate.model.verdict import Verdict
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.model.verdict import ReplicaFigures, Verdict
 from benchgate.report import charts, display
 from benchgate.report.charts import Figure, Point, Spec
 from benchgate.report.comparability import Side, Sides
@@ -115,7 +115,7 @@ def servers_section(
     )
     fold = Fold("Bottleneck of each stage", (Lines(bottlenecks),), opened=not charted) if table else None
     silent = [f"Telemetry of the {line}." for side in sides for line in _silence(side)]
-    replicas = _replica_table(replica_telemetry(rows))
+    replicas = _replica_table(verdict.replicas)
     by_replica = (replicas, notes(_REPLICA_NOTE)) if replicas is not None else ()
     return Section(
         "servers",
@@ -215,58 +215,17 @@ _COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
 # Replicas.
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaTelemetry:
-    """A replica, or all replicas of a role, in one stage on one side: its windows alone."""
-
-    stage: str
-    arm: Arm
-    name: str
-    role: Role | None
-    telemetry: StageTelemetry
-    restarts: int
-
-
-def replica_telemetry(rows: Sequence[StageTelemetry]) -> tuple[ReplicaTelemetry, ...]:
-    """Return each replica of each stage and side, and after them each role where there are two."""
-    found = []
-    for row in rows:
-        replicas = {replica.name: replica.role for window in row.windows for replica in window.replicas}
-        members: list[tuple[tuple[str, ...], str, Role | None]] = [((n,), n, role) for n, role in replicas.items()]
-        roles = sorted({role for role in replicas.values() if role is not None})
-        if len(roles) > 1:
-            members += [(tuple(n for n, r in replicas.items() if r is role), "all", role) for role in roles]
-        for names, name, role in members:
-            windows = tuple(_window_of(window, names) for window in row.windows)
-            restarts = sum(one in names for window in row.windows for one in window.restarted_replicas)
-            own = replace(row, windows=windows, executions=())
-            found.append(ReplicaTelemetry(row.stage, row.role, name, role, own, restarts))
-    return tuple(found)
-
-
-def _window_of(window: TelemetryWindow, names: Collection[str]) -> TelemetryWindow:
-    """Return the window of these replicas together, of which each must have answered."""
-    members = [replica for replica in window.replicas if replica.name in names]
-    if len(members) == 1:
-        return window.of(members[0])
-    readings = tuple(
-        TelemetrySample(samples[0].at_s, combine_replicas([(None, sample.values) for sample in samples]))
-        for samples in zip(*(replica.readings for replica in members), strict=True)
-    )
-    return replace(window, readings=readings, replicas=tuple(members))
-
-
-def _replica_table(replicas: Sequence[ReplicaTelemetry]) -> Table | None:
+def _replica_table(replicas: Sequence[ReplicaFigures]) -> Table | None:
     if not replicas:
         return None
-    cells = {title: [cell(one.telemetry) for one in replicas] for title, cell in _REPLICA_COLUMNS}
+    cells = {title: [cell(one) for one in replicas] for title, cell in _REPLICA_COLUMNS}
     shown = {title: own for title, own in cells.items() if any(cell is not None for cell in own)}
     has_roles = any(one.role is not None for one in replicas)
     rows = tuple(
         (
             one.stage,
             one.arm.value,
-            one.name,
+            one.replica or "all",
             *((one.role.value if one.role is not None else display.NOT_APPLICABLE,) if has_roles else ()),
             *(own[i] or display.NOT_APPLICABLE for own in shown.values()),
             str(one.restarts),
@@ -279,18 +238,18 @@ def _replica_table(replicas: Sequence[ReplicaTelemetry]) -> Table | None:
     return Table("Telemetry by replica", columns, rows, starts)
 
 
-_REPLICA_COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
-    ("requests", lambda row: _number(row.total(Counter.REQUESTS))),
-    ("output tokens", lambda row: _number(row.total(Counter.GENERATION_TOKENS))),
-    ("running", lambda row: _number(row.mean(Gauge.RUNNING))),
-    ("waiting, max", lambda row: _number(row.peak(Gauge.WAITING))),
-    ("queue wait", lambda row: _duration(row.ratio(Counter.QUEUE_S, Counter.QUEUED))),
-    ("prefill time", lambda row: _duration(row.ratio(Counter.PREFILL_S, Counter.PREFILLED))),
-    ("time per token", lambda row: _duration(row.ratio(Counter.DECODE_S, Counter.GENERATION_TOKENS))),
-    ("KV cache, mean", lambda row: _share(row.mean(Gauge.KV_USAGE))),
-    ("KV cache, max", lambda row: _share(row.peak(Gauge.KV_USAGE))),
-    ("prefix cache hits", lambda row: _share(row.ratio(Counter.PREFIX_HITS, Counter.PREFIX_QUERIES))),
-    ("preempted", lambda row: _number(row.total(Counter.PREEMPTIONS))),
+_REPLICA_COLUMNS: tuple[tuple[str, Callable[[ReplicaFigures], str | None]], ...] = (
+    ("requests", lambda one: _number(one.requests)),
+    ("output tokens", lambda one: _number(one.output_tokens)),
+    ("running", lambda one: _number(one.running_mean)),
+    ("waiting, max", lambda one: _number(one.waiting_max)),
+    ("queue wait", lambda one: _duration(one.queue_s)),
+    ("prefill time", lambda one: _duration(one.prefill_s)),
+    ("time per token", lambda one: _duration(one.per_token_s)),
+    ("KV cache, mean", lambda one: _share(one.kv_usage_mean)),
+    ("KV cache, max", lambda one: _share(one.kv_usage_max)),
+    ("prefix cache hits", lambda one: _share(one.prefix_hit_ratio)),
+    ("preempted", lambda one: _number(one.preemptions)),
 )
 
 

@@ -6,11 +6,12 @@ Quantiles are over the requests of all blocks, rates are means over blocks. Noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchgate.gate.comparison import by_adapter
 from benchgate.gate.summary.figures import StageFigures, stage_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
@@ -96,12 +97,39 @@ def executions_of(sides: Sides) -> Executions:
 def stage_rows(sides: Sides, suite: Suite) -> tuple[StageRow, ...]:
     """Return a row for each stage and side in the order of the sweep; none when no load was measured.
 
-    A stage that was planned and never measured has rows too.
+    A stage that was planned and never measured has rows too. Each adapter of several has rows like a class of traffic.
     """
     classes = {traffic.name: traffic for traffic in traffic_classes(suite)}
     observed = [o.stage for side in sides for o in side.load]
     stages = dict.fromkeys([*classes, *observed]) if observed else ()
-    return tuple(stage_row(stage, classes.get(stage), side, suite) for stage in stages for side in sides)
+    rows: list[StageRow] = []
+    for stage in stages:
+        traffic = classes.get(stage)
+        rows += [stage_row(stage, traffic, side, suite) for side in sides]
+        if traffic is not None and len(traffic.workload.adapters) > 1:
+            rows += _adapter_rows(traffic, sides, suite)
+    return tuple(rows)
+
+
+def _adapter_rows(traffic: TrafficClass, sides: Sides, suite: Suite) -> Iterator[StageRow]:
+    """Yield the rows of each adapter that was drawn; a stored run draws by its own seed."""
+    parts = [
+        (
+            side,
+            [
+                by_adapter(o, traffic, Suite.from_stored(side.run.suite).seed)
+                for o in side.load
+                if o.stage == traffic.name
+            ],
+        )
+        for side in sides
+    ]
+    for adapter in traffic.workload.adapters:
+        name = f"{traffic.name}/{adapter}"
+        one = replace(traffic, stage=traffic.name, class_name=adapter)
+        for side, executions in parts:
+            load = tuple(replace(each[adapter], stage=name) for each in executions if adapter in each)
+            yield stage_row(name, one, replace(side, load=load), suite)
 
 
 def stage_row(stage: str, traffic: TrafficClass | None, side: Side, suite: Suite) -> StageRow:

@@ -131,11 +131,12 @@ def count_answers(observation: QualityObservation) -> AnswerCounts:
     answered = [item for item in observation.items if item.error is None]
     tokens = [item.output_tokens for item in answered if item.output_tokens is not None]
     read = [item.choice for item in answered if item.choice is not None]
+    is_cut_known = not observation.harness.get("imported") or any(i.finish_reason is not None for i in answered)
     return AnswerCounts(
         answered=len(answered),
         failed=len(observation.items) - len(answered),
         empty=sum(not (item.answer or "").strip() for item in answered),
-        cut=None if observation.harness.get("imported") else sum(i.finish_reason == "length" for i in answered),
+        cut=sum(i.finish_reason == "length" for i in answered) if is_cut_known else None,
         unread=sum(choice in UNPARSED for choice in read) if read else None,
         output_tokens=sum(tokens) / len(tokens) if tokens else None,
     )

@@ -26,7 +26,7 @@ from benchgate.suite.workload import Workload
 from benchgate.suite.yaml import Fault
 
 _LEAST_LEVELS = 5
-_OF_TOKENS = ("output_throughput", "output_length", "validity")
+_OF_TOKENS = ("output_throughput", "total_throughput", "output_length", "validity")
 _OF_GOOD = ("goodput", "usd_per_million_good_tokens")
 _MEASURED = tuple(f"{section}.*" for section in SECTIONS)
 

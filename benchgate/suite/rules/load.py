@@ -12,7 +12,7 @@ from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
 from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_positions
 from benchgate.suite.schema import Suite
-from benchgate.suite.workload import Lengths, Workload
+from benchgate.suite.workload import AdapterMix, Lengths, Workload
 from benchgate.suite.yaml import Fault, Path, read_text, show_path
 from benchgate.units import as_written, show_number, show_percent
 
@@ -74,12 +74,12 @@ def _workload_rule(faults: Callable[[Workload], Iterator[tuple[str, str]]]) -> R
 def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     """Require lengths where a workload needs them, and nowhere else."""
     if workload.sessions is not None:
-        unused = ("input", "prefix", "prompts", "session", "tokenizer", "leave", "images")
-        values = (workload.input_tokens, workload.prefix, workload.prompts, workload.session, workload.tokenizer,
-                  workload.leave, workload.images)  # fmt: skip
-        for key, value in zip(unused, values, strict=True):
-            if value is not None:
-                yield key, "means nothing beside `sessions`, whose calls are recorded; remove one of them"
+        for key in ("input_tokens", "prefix", "retrieval", "prompts", "session", "tokenizer", "leave", "images"):
+            if getattr(workload, key) is not None:
+                yield (
+                    key.removesuffix("_tokens"),
+                    "means nothing beside `sessions`, whose calls are recorded; remove one of them",
+                )
     elif workload.prompts is None and workload.input_tokens is None:
         yield "input", _MISSING_LENGTH
     if workload.generates and workload.output_tokens is None:
@@ -87,16 +87,20 @@ def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     if not workload.generates and workload.output_tokens is not None:
         yield "output", f"means nothing for {workload.endpoint}, which count no tokens; remove it"
     if workload.prompts is not None:
-        for key, value in (("input", workload.input_tokens), ("prefix", workload.prefix)):
-            if value is not None:
-                yield key, "means nothing beside `prompts`, whose texts are as long as they are; remove it"
+        for key in ("input_tokens", "prefix", "retrieval"):
+            if getattr(workload, key) is not None:
+                yield (
+                    key.removesuffix("_tokens"),
+                    "means nothing beside `prompts`, whose texts are as long as they are; remove it",
+                )
         if workload.tokenizer is not None:
             yield "tokenizer", "means nothing beside `prompts`, whose texts are given; remove it"
         if not ENDPOINTS[workload.endpoint].takes_text:
             yield "prompts", f"recorded {workload.endpoint} requests are not read; remove it and say `input`"
     shared, longest = workload.shared_tokens, workload.most_input_tokens
     if shared is not None and longest is not None and shared >= longest:
-        yield "prefix.tokens", f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
+        where = "prefix.tokens" if workload.retrieval is None else "retrieval"
+        yield where, f"leaves nothing of {longest:,} tokens of `input`; make it shorter"
 
 
 @_workload_rule
@@ -118,8 +122,16 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
     for key, found in of_text.items():
         if found and not workload.generates:
             yield key, f"means nothing for {endpoint}, which count no tokens; remove it"
+    if endpoint == "rerank" and workload.retrieval is not None:
+        yield "retrieval", "means nothing for rerank, whose request has `documents` of its own; remove it"
     if endpoint != "rerank" and "documents" in written:
         yield "documents", "belongs to the endpoint rerank; remove it"
+    varies = session is not None and (isinstance(session.turns, Lengths) or workload.prompts is not None)
+    if (varies or workload.sessions is not None) and isinstance(workload.adapter, AdapterMix):
+        yield (
+            "adapter",
+            "draws one for each conversation, which then needs synthetic prompts and a fixed number of `turns`",
+        )
     if schema is None and "constrained" in written:
         yield "constrained", "sends the `schema` to the engine, and there is no `schema`; remove it"
     if isinstance(schema, dict) and (problem := schema_problem(schema)) is not None:
@@ -168,8 +180,9 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
             yield Fault((*path, key), f"{count}, in a closed loop or at a level `rate`")
         if stage.trace is not None and workload.prompts is not None:
             yield Fault((*path, "trace"), "a trace has the lengths of its prompts, and `prompts` the texts; keep one")
-        if stage.trace is not None and workload.prefix is not None:
-            yield Fault((*path, "trace"), "a trace has its own shared beginnings (`hash_ids`); remove `prefix`")
+        for key in ("prefix", "retrieval"):
+            if stage.trace is not None and getattr(workload, key) is not None:
+                yield Fault((*path, "trace"), f"a trace has its own shared beginnings (`hash_ids`); remove `{key}`")
         for key, value in (("input", stage.input_tokens), ("prefix", stage.prefix)):
             if value is not None and (workload.prompts is not None or workload.sessions is not None):
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")

@@ -1,0 +1,309 @@
+"""Evals made elsewhere by inspect_ai and NeMo Evaluator: items, repetitions, failures, and files that are refused.
+
+The `.eval` fixture is a log of inspect_ai 0.3.285 itself; the other files have the fields of the tools' own sources.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchgate.errors import BenchgateError
+from benchgate.importers.inspect_logs import is_log, read_logs
+from benchgate.importers.nemo_bundles import is_bundle, read_bundles
+from benchgate.model.deployment import Arm
+from benchgate.model.run import ImportedEvals
+from benchgate.suite.quality import Quality
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/imports/evals"
+LOG = FIXTURES / "inspect_ai-0.3.285-zstd.eval"
+BUNDLE = "eval-20260225T143012Z-gsm8k.json"
+
+
+def quality(task: str = "capitals", **more: Any) -> Quality:
+    return Quality.model_validate({"tasks": [{"task": task, **more}]})
+
+
+def sample(name: str, epoch: int = 1, value: object = "C", **more: Any) -> dict[str, Any]:
+    """Return a sample as inspect_ai logs it."""
+    return {
+        "id": name, "epoch": epoch, "input": f"Capital of {name}?", "target": "Paris",
+        "messages": [
+            {"id": f"random-{name}-{epoch}-1", "content": "Be brief.", "role": "system"},
+            {"id": f"random-{name}-{epoch}-2", "content": f"Capital of {name}?", "role": "user"},
+            {"id": f"random-{name}-{epoch}-3", "content": "Paris", "role": "assistant"},
+        ],
+        "output": {
+            "model": "f16", "completion": "Paris",
+            "choices": [{"message": {"content": "Paris", "role": "assistant"}, "stop_reason": "stop"}],
+            "usage": {"input_tokens": 9, "output_tokens": 1, "total_tokens": 10},
+        },
+        "scores": {"match": {"value": value, "answer": "Paris", "history": []}},
+        "metadata": {"continent": "Europe"}, "working_time": 0.25, **more,
+    }  # fmt: skip
+
+
+def log(samples: list[dict[str, Any]], epochs: int = 1, **more: Any) -> dict[str, Any]:
+    """Return a log of inspect_ai with these samples, and no reported mean."""
+    ids = list(dict.fromkeys(one["id"] for one in samples))
+    return {
+        "version": 2, "status": "success",
+        "eval": {
+            "run_id": "run", "eval_id": "eval", "created": "2026-01-02T03:04:05+00:00", "task": "capitals",
+            "task_id": "id", "task_version": 0, "model": "vllm/org/f16", "packages": {"inspect_ai": "0.3.285"},
+            "dataset": {"samples": len(ids), "sample_ids": ids}, "config": {"epochs": epochs},
+        },
+        "plan": {"steps": [{"solver": "generate", "params": {}}], "config": {"max_tokens": 20, "timeout": 9}},
+        "results": {
+            "total_samples": len(samples), "completed_samples": len(samples),
+            "scores": [{"name": "match", "scorer": "match", "metrics": {}}],
+        },
+        "samples": samples, **more,
+    }  # fmt: skip
+
+
+def written(folder: Path, document: dict[str, Any]) -> Path:
+    path = folder / "2026-01-02T03-04-05-00-00_capitals_id.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def zipped(folder: Path, document: dict[str, Any]) -> Path:
+    """Write a log as `.eval`, with a header and a file per sample."""
+    path = folder / "2026-01-02T03-04-05-00-00_capitals_id.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one in document["samples"]:
+            archive.writestr(f"samples/{one['id']}_epoch_{one['epoch']}.json", json.dumps(one))
+        archive.writestr("header.json", json.dumps({key: one for key, one in document.items() if key != "samples"}))
+    return path
+
+
+def read(path: Path, task: str = "capitals", **more: Any) -> ImportedEvals:
+    return read_logs(Arm.BASELINE, path, quality(task, **more))
+
+
+def refusal(path: Path, **more: Any) -> str:
+    with pytest.raises(BenchgateError) as refused:
+        read(path, **more)
+    return str(refused.value)
+
+
+def test_a_log_of_inspect_ai_itself_is_read_with_its_epochs_as_repetitions() -> None:
+    assert is_log(LOG)
+    found = read(LOG, limit=2)
+    [observation] = found.observations
+    assert [(item.item_id, item.score) for item in observation.items] == [("c0", 1.0), ("c1", 0.5)]
+    assert (observation.items[0].answer, observation.items[0].input_tokens) == ("Paris", 4)
+    assert (observation.harness["repeats"], observation.harness["metric"], observation.fault) == (2, "match", None)
+    assert (found.model, observation.harness["provider"]) == ("f16", "mockllm")
+    assert "has no `limit`, and the file holds 2 items, not all of the task's" in refusal(LOG)
+
+
+def test_both_containers_of_a_log_hold_the_same_items(tmp_path: Path) -> None:
+    document = log([sample("a"), sample("b", value=0.25)])
+    one, other = (read(put(tmp_path, document)).observations[0] for put in (written, zipped))
+    assert one.items == other.items and one.harness == other.harness
+    assert [item.score for item in one.items] == [1.0, 0.25]
+    assert one.harness["generation"] == {"max_tokens": 20}  # not the timeout
+
+
+@pytest.mark.parametrize(
+    ("value", "score"), [("C", 1), ("I", 0), ("P", 0.5), ("N", 0), (True, 1), (0.75, 0.75), ("yes", 1), ("0.5", 0.5)]
+)
+def test_the_values_of_inspect_ai_are_scores(tmp_path: Path, value: object, score: float) -> None:
+    assert read(written(tmp_path, log([sample("a", value=value)]))).observations[0].items[0].score == score
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"error": {"message": "the server hung up", "traceback": ""}, "scores": {}}, "the server hung up"),
+        ({"scores": {"match": {"value": float("nan")}}}, "the scorer match gave it no score"),
+        ({"scores": None}, "the scorer match gave it no score"),
+        ({"invalidation": {"reason": "wrong prompt"}}, "a person marked it invalid: wrong prompt"),
+    ],
+)
+def test_a_failed_epoch_fails_its_item_and_no_item_is_dropped(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    samples = [sample("a", 1), {**sample("a", 2), **change}, sample("b", 1), sample("b", 2)]
+    [observation] = read(written(tmp_path, log(samples, epochs=2))).observations
+    assert [(item.item_id, item.score, item.error) for item in observation.items] == [
+        ("a", None, reason),
+        ("b", 1, None),
+    ]
+    assert observation.fault == f"1 of 2 items failed, the first is a: {reason}"
+
+
+def test_prompts_are_compared_without_the_random_ids_of_their_messages(tmp_path: Path) -> None:
+    document = log([sample("a")])
+    one = read(written(tmp_path, document)).observations[0].items[0]
+    document["samples"][0]["messages"][1]["id"] = "another"
+    assert read(written(tmp_path, document)).observations[0].items[0] == one
+    document["samples"][0]["messages"][0]["content"] = "Be long."
+    assert read(written(tmp_path, document)).observations[0].items[0].prompt_hash != one.prompt_hash
+
+
+def settled(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.update(changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (settled(version=3), "$.version: found 3; expected version 2 of inspect_ai's log format"),
+        (settled(status="cancelled"), "$.status: found 'cancelled'; expected \"success\""),
+        (settled(samples=[]), "it holds no samples"),
+        (settled(results=None), "its results have no score"),
+        (lambda d: d["samples"].pop(), "sample 'b' has 1 of 2 repetitions"),
+        (lambda d: d.update(samples=d["samples"][:2]), "sample 'b' is missing (1 such)"),
+        (lambda d: d["samples"].append(sample("a", 2)), "sample 'a', repetition 2 is at samples[1] already"),
+        (lambda d: d["samples"].extend([sample("x", 1), sample("x", 2)]), "sample 'x' is not in the header's list"),
+        (lambda d: d["samples"][3]["scores"]["match"].update(value="maybe"), "the score of sample 'b', epoch 2"),
+        (lambda d: d["samples"][0].pop("target"), "$.samples[0].target: found None; expected a value"),
+        (lambda d: d["results"]["scores"][0].update(metrics={"accuracy": {"value": 0.5}}), "its results say 0.500000"),
+        (lambda d: d["eval"].update(task="mmlu"), "no samples of the task 'capitals'; there are those of mmlu"),
+        (lambda d: d["eval"]["dataset"].update(samples=9), "the file holds 2 items, not all of the task's"),
+    ],
+)  # fmt: skip
+def test_a_damaged_log_is_refused_with_file_and_sample(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
+    document = log([sample(name, epoch) for name in "ab" for epoch in (1, 2)], epochs=2)
+    change(document)
+    path = written(tmp_path, document)
+    said = refusal(path)
+    assert reason in said and str(tmp_path) in said
+
+
+def test_a_truncated_log_is_refused(tmp_path: Path) -> None:
+    document = log([sample("a")])
+    path = written(tmp_path, document)
+    path.write_text(path.read_text()[:-20])
+    assert is_log(path) and re.search(r"id\.json:1:\d+: .*is the file cut short\?", refusal(path))
+    archive = zipped(tmp_path, document)
+    archive.write_bytes(archive.read_bytes()[:-20])
+    assert "is no whole ZIP archive" in refusal(archive)
+    archive.write_bytes(LOG.read_bytes().replace(b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfe"))  # the mark of Zstandard
+    assert "header.json is damaged" in refusal(archive)
+
+
+@pytest.mark.parametrize(
+    ("suite", "reason"),
+    [
+        ({"metric": "includes"}, "no score is called 'includes'; there are 'match'"),
+        ({"filter": "strict"}, "the file has no filters"),
+        ({"few_shot": 5}, "the suite says `few_shot: 5`, and the file does not report it"),
+        ({"max_tokens": 99}, "the suite says `max_tokens: 99`, and the file says 20"),
+        ({"limit": 1}, "says `limit: 1`, and the file holds 2 items"),
+        ({"cluster": "passage"}, "$.samples[0].metadata.passage: found None"),
+    ],
+)
+def test_a_suite_that_a_log_contradicts_is_refused(tmp_path: Path, suite: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(written(tmp_path, log([sample("a"), sample("b")])), **suite)
+
+
+def test_of_a_folder_each_task_has_one_log(tmp_path: Path) -> None:
+    written(tmp_path, log([sample("a")]))
+    assert len(read(tmp_path).observations) == 1
+    zipped(tmp_path, log([sample("a")]))
+    assert "are all of the task 'capitals'; keep the one that counts" in refusal(tmp_path)
+
+
+# --- NeMo Evaluator ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Copy the bundle of 3 problems in 2 repeats."""
+    return Path(shutil.copytree(FIXTURES / "nemo", tmp_path / "nemo"))
+
+
+def bundle_items(folder: Path, task: str = "gsm8k", **more: Any) -> ImportedEvals:
+    return read_bundles(Arm.BASELINE, folder, quality(task, **more))
+
+
+def change_line(folder: Path, number: int, **changes: Any) -> None:
+    path = folder / "results.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[number] = {**rows[number], **changes}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_a_bundle_holds_its_problems_with_the_mean_of_their_repeats(bundle: Path) -> None:
+    assert is_bundle(bundle) and is_bundle(bundle / BUNDLE)
+    found = bundle_items(bundle, cluster="category")
+    [observation] = found.observations
+    assert [(item.item_id, item.score) for item in observation.items] == [("0", 1.0), ("1", 1.0), ("2", 0.5)]
+    assert (found.model, observation.items[0].cluster, observation.harness["repeats"]) == ("f16", "arithmetic", 2)
+
+
+def test_a_request_that_nemo_scored_0_because_it_failed_is_a_failed_item(bundle: Path) -> None:
+    failure = {"error": "connection reset", "error_category": "infra_error", "method": "solve_failed"}
+    change_line(bundle, 5, reward=0.0, scoring_details=failure)
+    [observation] = bundle_items(bundle).observations
+    assert (observation.items[2].score, observation.items[2].error) == (None, "connection reset")
+    assert observation.fault == "1 of 3 items failed, the first is 2: connection reset"
+
+
+def test_prompts_and_finish_reasons_come_from_the_steps_of_a_bundle(bundle: Path) -> None:
+    steps = [
+        {
+            "problem_idx": idx, "repeat": repeat, "prompt": f"What is {idx}?",
+            "model": {"finish_reason": "length", "tokens": {"prompt": 5, "completion": 7, "total": 12}},
+        }
+        for idx in range(3)
+        for repeat in range(2)
+    ]  # fmt: skip
+    path = bundle / "trajectories.jsonl"
+    path.write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    [observation] = bundle_items(bundle).observations
+    assert len({item.prompt_hash for item in observation.items}) == 3
+    assert (observation.items[0].finish_reason, observation.harness["unclear_count"]) == ("length", 2)
+    path.write_text(json.dumps(steps[0]))
+    with pytest.raises(BenchgateError, match=r"results\.jsonl:2: problem 0, repeat 1 is not in trajectories\.jsonl"):
+        bundle_items(bundle)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"reward": None}, "results.jsonl:6: $.reward: found None"),
+        ({"reward": "good"}, "results.jsonl:6: $.reward: found 'good'; expected a number as the reward of problem 2"),
+        ({"repeat": 0}, "line 6: sample '2', repetition 0 is at line 5 already"),
+        ({"problem_idx": 7}, "sample '2' has 1 of 2 repetitions"),
+        ({"reward": 1.0}, "is 1.000000, and eval-20260225T143012Z-gsm8k.json says 0.833300"),
+    ],
+)
+def test_a_damaged_line_of_a_bundle_is_refused_at_its_place(
+    bundle: Path, change: dict[str, object], reason: str
+) -> None:
+    change_line(bundle, 5, **change)
+    with pytest.raises(BenchgateError, match=re.escape(reason)):
+        bundle_items(bundle)
+
+
+def test_a_bundle_without_its_items_is_refused_with_the_reason(bundle: Path, tmp_path: Path) -> None:
+    lines = bundle / "results.jsonl"
+    lines.write_text("".join(lines.read_text().splitlines(keepends=True)[:4]))
+    with pytest.raises(BenchgateError, match=r"it holds 4, and `n_results` of eval-\S+ is 6"):
+        bundle_items(bundle)
+    lines.unlink()
+    with pytest.raises(
+        BenchgateError, match=r"has no results\.jsonl beside it, and a paired comparison needs the score"
+    ):
+        bundle_items(bundle)
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "results.yml").write_text("results: {tasks: {gsm8k: {metrics: {}}}}\n")
+    (older / "eval_factory_metrics.json").write_text("{}")
+    assert is_bundle(older)
+    with pytest.raises(BenchgateError, match="holds means over items only, and a paired comparison needs"):
+        bundle_items(older)
