@@ -129,13 +129,14 @@ def test_of_scores_by_degrees_either_arm_and_a_difference_count() -> None:
 
 
 @pytest.mark.parametrize("arm", [0, 1])
-def test_of_evals_made_elsewhere_nobody_knows_whether_an_answer_was_cut(arm: int) -> None:
+def test_of_evals_made_elsewhere_without_finish_reasons_nobody_knows_whether_an_answer_was_cut(arm: int) -> None:
     arms = [WELL, WELL]
-    arms[arm] = replace(WELL, harness={"imported": True})
+    arms[arm] = replace(WELL, finish={0: None}, harness={"imported": True})
     found = guard(READABLE, "1%", (arms[0], arms[1]))
     assert not found.tripped
     assert "whether any was cut is not known" in found.reason
-    assert "not known" not in guard(READABLE, "1%", (WELL, WELL)).reason
+    recorded = replace(WELL, harness={"imported": True})
+    assert all("not known" not in guard(READABLE, "1%", (one, one)).reason for one in (WELL, recorded))
 
 
 @pytest.mark.parametrize(("askings", "tripped"), [(40, True), (0, False), (None, False), ("40", False)])

@@ -21,7 +21,7 @@ class Answers:
     scores: Sequence[float | None]
     choices: Sequence[str | None] | None = None
     clusters: Sequence[str] | None = None
-    finish: Mapping[int, str] = field(default_factory=dict)
+    finish: Mapping[int, str | None] = field(default_factory=dict)
     answers: Mapping[int, str] = field(default_factory=dict)
     latency_ns: int = 30_000_000
     fault: str | None = None

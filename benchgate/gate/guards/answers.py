@@ -118,7 +118,7 @@ def answers_readable(evals: Evals, suite: Suite) -> Violation | Passed | None:
                 reason = f"{both} are cut short or unreadable"
             return Violation(reason, f"{MORE_TOKENS}; where answers are whole, see why nothing is read out of them")
     imported = (one for arms in evals.arms.values() for one in arms if one.harness.get("imported"))
-    if any(all(item.finish_reason is None for item in one.items) for one in imported):
+    if any(item.finish_reason is None for one in imported for item in one.items):
         return Passed("answers that are not right are readable; whether any was cut is not known")
     return None
 
