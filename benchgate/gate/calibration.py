@@ -22,7 +22,7 @@ from benchgate.gate.interim import ContinueLoad, evidence_of_blocks, next_step
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import MEAN, METRICS, QUANTILES, THROUGHPUT_METRICS
+from benchgate.model.metric import MEAN, MEAN_METRICS, METRICS, QUANTILES, THROUGHPUT_METRICS
 from benchgate.model.noise import FalseBlocks, NoiseSpread, SelfDisagreement
 from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import LATENCIES
@@ -33,7 +33,13 @@ from benchgate.stats.distributions import pooled_deviation
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
-SHARES = ("error_rate", "goodput", "rejected", "validity")  # metrics that are shares of a block's requests
+SHARES = (
+    "error_rate",
+    "goodput",
+    "rejected",
+    "validity",
+    "session_success",
+)  # metrics that are shares of a block's requests
 
 
 def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
@@ -45,7 +51,7 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
     measures: list[Measure] = []
     for metric in LATENCIES:
         measures += [Measure(metric, q, statistic) for statistic, q in QUANTILES.items()]
-        if metric != "itl":  # it has many values a request, so its requests are not paired
+        if metric in MEAN_METRICS:
             measures.append(Measure(metric, 0.5, MEAN))
     measures += [Measure(metric, 0.5) for metric in (*THROUGHPUT_METRICS, "output_length")]
     found: list[NoiseSpread | None] = []

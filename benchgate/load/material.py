@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
+from benchgate.load.agent_sessions import load_sessions_file
 from benchgate.load.prompt_sets import read_prompt_set, shown_source
 from benchgate.load.traces import (
     MOST_PROBLEMS,
@@ -27,9 +28,10 @@ from benchgate.load.traces import (
     load_traces,
     tokens_of,
 )
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS
-from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest
+from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest, RecordedSession
 from benchgate.plan.prompts import data_url, text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Traces
@@ -161,6 +163,7 @@ def load_material(
     material = Material(
         lengths=reading.each({name for w in reading.workloads for name in w.files}, reading.lengths),
         prompts=reading.prompts(),
+        sessions=reading.each({w.sessions for w in reading.workloads if w.sessions is not None}, reading.sessions),
         schemas=reading.each({w.answer_schema for w in reading.workloads if isinstance(w.answer_schema, str)}, _schema),
         tools=reading.each({w.tools for w in reading.workloads if isinstance(w.tools, str)}, _tools),
         images=reading.each({name for w in reading.workloads if w.images for name in w.images.files}, _picture),
@@ -221,6 +224,46 @@ class _Reading:
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
+
+    def sessions(self, name: str, path: Path) -> tuple[RecordedSession, ...]:
+        """Read a file of agent sessions, and check it for every class of traffic that uses it."""
+        rows = load_sessions_file(path)
+        problems: list[Problem] = []
+        calls = sum(len(session.calls) for session in rows)
+        for traffic in self._classes:
+            if traffic.workload.sessions != name:
+                continue
+            planned = traffic.schedule.requests
+            if calls < planned:
+                what = f'the sessions have {calls:,} calls and "{traffic.name}" sends {planned:,} requests a block'
+                remedy = f"write `requests: {calls}` or fewer, or name a longer file"
+                problems.append(Problem(str(path), None, None, "", f"{what}; {remedy}"))
+            for session in rows:
+                requests = [call.request for call in session.calls]
+                problems += _too_long(path, session.line, requests, traffic, self._mark_tokens, self._context_tokens)
+        if problems:
+            raise SuiteError(list(dict.fromkeys(problems))[:MOST_PROBLEMS])
+        return rows
+
+
+def _too_long(
+    path: Path,
+    line: int,
+    requests: Sequence[RecordedRequest | TracedRequest],
+    traffic: TrafficClass,
+    mark_tokens: int,
+    context_tokens: int | None,
+) -> Iterator[Problem]:
+    for number, request in enumerate(requests, start=1):
+        if isinstance(request, RecordedRequest):
+            marks = mark_tokens * sum(message.get("role") == "user" for message in request.messages)
+            tokens_in = sum(text_tokens(message) for message in request.messages) + marks
+        else:
+            tokens_in = request.input_tokens or 0
+        tokens_out = request.output_tokens or traffic.workload.most_output_tokens or 0
+        if context_tokens is not None and tokens_in + tokens_out > context_tokens:
+            what = f"call {number} has at least {tokens_in:,} tokens and requests {tokens_out:,}"
+            yield Problem(str(path), line, None, "", f"{what}{beyond(context_tokens)}; take the session out")
 
 
 def read_lengths(path: Path, columns: set[str], context_tokens: int | None = None) -> tuple[ObservedLengths, ...]:

@@ -36,8 +36,8 @@ _KINDS = ("prompt", "messages", "conversations")
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
              "bing": "assistant", "bard": "assistant", "system": "system"}  # fmt: skip
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
-_KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
-_LIMITS = ("max_tokens", "max_completion_tokens")
+KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
+LIMITS = ("max_tokens", "max_completion_tokens")
 _MOST_VALUES = 50  # distinct values of a column that are remembered for an error message
 
 
@@ -119,7 +119,7 @@ def _data_set_rows(
             **{f"columns.{key}": column for key, column in columns.items()},
             **{f"where.{column}": column for column in prompt_set.where},
         },
-        "optional": [] if columns else [*_OWN, *_KINDS, *_KEPT, *_LIMITS],
+        "optional": [] if columns else [*_OWN, *_KINDS, *KEPT, *LIMITS],
     }  # fmt: skip
     environment = {
         **os.environ,
@@ -235,7 +235,7 @@ def _recorded(values: dict[str, object], line: int, conversing: bool) -> Recorde
 
 
 def _own(values: dict[str, object], line: int) -> RecordedRequest:
-    if not set(values) & set(_LIMITS):  # a completion request as OpenAI spells it has further fields
+    if not set(values) & set(LIMITS):  # a completion request as OpenAI spells it has further fields
         for key in values:
             if key not in _OWN:
                 near = get_close_matches(key, _OWN, n=1)
@@ -245,23 +245,24 @@ def _own(values: dict[str, object], line: int) -> RecordedRequest:
     if values.get("system") is not None:
         messages.append({"role": "system", "content": _text(values, "system", line)})
     messages.append({"role": "user", "content": _text(values, "prompt", line)})
-    return RecordedRequest(tuple(messages), _limit(values, ("output_tokens", *_LIMITS), line), {}, line)
+    return RecordedRequest(tuple(messages), read_limit(values, ("output_tokens", *LIMITS), line), {}, line)
 
 
 def _logged(values: dict[str, object], line: int) -> RecordedRequest:
     found = values["messages"]
     if not isinstance(found, list) or not found:
         raise RowError(line, None, "messages", "is no list of messages; write at least one")
-    messages = [_message(message, line) for message in found]
+    messages = [read_message(message, line) for message in found]
     while messages and messages[-1]["role"] == "assistant":
         messages.pop()  # the answer was recorded too; it is generated again
     if not any(message["role"] == "user" for message in messages):
         raise RowError(line, None, "messages", "has no message of a user to be answered")
-    fields = {key: values[key] for key in _KEPT if values.get(key) is not None}
-    return RecordedRequest(tuple(messages), _limit(values, _LIMITS, line), fields, line)
+    fields = {key: values[key] for key in KEPT if values.get(key) is not None}
+    return RecordedRequest(tuple(messages), read_limit(values, LIMITS, line), fields, line)
 
 
-def _message(message: object, line: int) -> Mapping[str, object]:
+def read_message(message: object, line: int) -> Mapping[str, object]:
+    """Return a message of a chat request. Raises RowError unless it is one."""
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         role = message.get("role") if isinstance(message, dict) else message
         raise RowError(line, None, "messages", f"found the role {role!r}; expected one of {', '.join(sorted(_ROLES))}")
@@ -300,7 +301,8 @@ def _text(values: Mapping[str, object], key: str, line: int) -> str:
     return found
 
 
-def _limit(values: Mapping[str, object], keys: tuple[str, ...], line: int) -> int | None:
+def read_limit(values: Mapping[str, object], keys: tuple[str, ...], line: int) -> int | None:
+    """Return the answer length under the first of these keys; None without one. Raises RowError."""
     for key in keys:
         found = values.get(key)
         if found is None:

@@ -219,6 +219,8 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         if phase is Phase.MEASURED and (part.holds_slots or not leaves):
             last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
             first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
+        if request is not None and request.turn is not None:
+            record = replace(record, session=number - request.turn.turn)
         builder.add(record if phase is Phase.MEASURED else replace(record, ramp=True))
         answered = whole and not leaves and len(record.chunk_ns) > 0
         names.append(hash(name) or 1 if answered and name is not None else NO_NAME)
@@ -335,6 +337,8 @@ def lost_worker(shard: Shard) -> StageResult:
             if request.index not in answered:
                 failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
                 record, _ = decode(request.index, request.offset_ns or 0, 0, Response.unsent(failure))
+                if request.turn is not None:
+                    record = replace(record, session=request.index - request.turn.turn)
                 unsent.add(record)
         classes.append(replace(read, requests=concatenate_columns([read.requests, unsent.columns()])))
     return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

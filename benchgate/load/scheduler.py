@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from time import monotonic_ns
 from typing import Protocol
 
@@ -116,35 +117,53 @@ class Conversation:
 
     def __init__(self, target: Target, turns: Sequence[PreparedRequest]) -> None:
         self._target = target
-        self._carries = any(request.turn is not None and request.turn.carries for request in turns)
-        self._earlier: list[str] = []
+        self._parents = {number for request in turns if request.turn is not None for number in request.turn.parents}
+        self._carried = {number for request in turns if request.turn is not None for number in request.turn.answers}
+        self._texts: dict[int, str] = {}
 
     def take(self, request: PreparedRequest, response: Response) -> Response | None:
-        """Note the answer to a turn. If it ended the session, return the response of each remaining turn.
+        """Note the answer to a request. If it ends what depends on it, return the response of each of those.
 
-        After a failed turn the user has nothing to go on with: the others fail by the same error, so that they stay in
-        the denominator. After a turn that the client cancelled on purpose, the user is gone.
+        After a failed request its descendants have nothing to go on with: they fail by the same error, so that they
+        stay in the denominator. After one that the client cancelled on purpose, the user is gone.
         """
         plan = request.plan
         if plan is None or plan.turn is None:
             raise ValueError(f"request {request.number} is no turn of a conversation")
+        number = plan.turn.turn
+        if number not in self._parents:
+            return None
         if plan.leave is not None or response.left:
             return Response.unsent(None, left=True)
         failure, content = failure_and_content(response, plan.ask, self._target)
         if failure is not None:
-            detail = f"not sent, because turn {plan.turn.turn + 1} of its conversation failed: {failure.detail}"
+            detail = f"not sent, because turn {number + 1} of its conversation failed: {failure.detail}"
             return Response.unsent(Failure(failure.error, detail))
-        if self._carries:
-            self._earlier.append(content.text)
+        if number in self._carried:
+            self._texts[number] = content.text
         return None
 
     def ready(self, request: PreparedRequest) -> PreparedRequest:
         """Return a turn as it is sent: with the model's own earlier answers, where it carries them."""
         if request.plan is None or request.turn is None or not request.turn.carries:
             return request
-        return request._replace(wire=request_wire(self._target, request.plan, self._earlier))
+        earlier = [self._texts[number] for number in request.turn.answers]
+        return request._replace(wire=request_wire(self._target, request.plan, earlier))
 
 
+@dataclass(frozen=True, slots=True)
+class _CallEnd:
+    """End of a request of a session, since the start; no `response` if it was not sent.
+
+    Requests that depend on it have the response `broken`, if any.
+    """
+
+    response: Response | None
+    over_ns: int
+    broken: Response | None
+
+
+_over_ns = attrgetter("over_ns")
 _PAUSE_S = 0.05  # of a slot that got no connection, doubled each time: a dead target must not become a busy loop,
 _LONGEST_PAUSE_S = 1.0  # nor use up all requests before it has restarted
 _START_NS = 500_000_000  # in which all slots of a closed loop have begun where its service time is not known, and
@@ -385,23 +404,43 @@ class TrafficClassRunner:
         return response
 
     async def _converse(self, turns: tuple[PreparedRequest, ...], due_ns: int, phase: Phase) -> Response:
-        """Send turns, each due after its user's pause. After one without an answer the rest is recorded as not sent."""
+        """Send the requests of a session, each due a pause after all that it depends on. Return the last answer.
+
+        Requests that depend on one without an answer are recorded as not sent.
+        """
         conversation = Conversation(self._target, turns)
-        response = await self._ask(turns[0], due_ns, phase)
-        for place, request in enumerate(turns[1:], start=1):
-            over_ns = response.over_ns - self._epoch_ns
-            broken = conversation.take(turns[place - 1], response)
-            if broken is not None:
-                for unsent in turns[place:]:
-                    self._keep(unsent, over_ns, broken, phase)
-                break
-            due_ns = over_ns + int((0.0 if request.turn is None else request.turn.think_s) * _NS)
-            ready = conversation.ready(request)  # while the user thinks
-            await self._alarm.until(self._epoch_ns + due_ns)
-            if self._cancel_scope.taken:
-                break
-            response = await self._ask(ready, due_ns, phase)
-        return response
+        calls: list[asyncio.Task[_CallEnd]] = []
+        async with asyncio.TaskGroup() as flights:
+            for request in turns:
+                parents = [calls[number] for number in ([] if request.turn is None else request.turn.parents)]
+                calls.append(flights.create_task(self._call(conversation, request, parents, due_ns, phase)))
+        return max((end.response for call in calls if (end := call.result()).response is not None), key=_over_ns)
+
+    async def _call(
+        self,
+        conversation: Conversation,
+        request: PreparedRequest,
+        parents: Sequence[asyncio.Task[_CallEnd]],
+        due_ns: int,
+        phase: Phase,
+    ) -> _CallEnd:
+        """Send a request of a session when its `parents` are over; without any, `due_ns` after the start."""
+        ends = [await parent for parent in parents]
+        over_ns = max([due_ns] if not ends else [end.over_ns for end in ends])
+        broken = next((end.broken for end in ends if end.broken is not None), None)
+        if broken is not None:
+            self._keep(request, over_ns, broken, phase)
+            return _CallEnd(None, over_ns, broken)
+        if any(end.response is None for end in ends):
+            return _CallEnd(None, over_ns, None)
+        pause_ns = int((0.0 if request.turn is None else request.turn.think_s) * _NS)
+        if ends or pause_ns:
+            request = conversation.ready(request)  # while the user thinks, or the tools run
+            await self._alarm.until(self._epoch_ns + over_ns + pause_ns)
+            if self._cancel_scope.taken and ends:
+                return _CallEnd(None, over_ns, None)
+        response = await self._ask(request, over_ns + pause_ns, phase)
+        return _CallEnd(response, response.over_ns - self._epoch_ns, conversation.take(request, response))
 
     def _keep(self, request: PreparedRequest, intended_ns: int, response: Response, phase: Phase) -> None:
         self._writer.keep(SpoolEntry(request.number, intended_ns, self._epoch_ns, response, phase))

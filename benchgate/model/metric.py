@@ -44,12 +44,13 @@ class Metric:
 
 
 def _latency(
-    name: str, title: str, *, streamed: bool = False, paced: bool = False, counts_tokens: bool = False
-) -> Metric:
+    name: str, title: str, *, streamed: bool = False, paced: bool = False, counts_tokens: bool = False,
+    requires: str = "",
+) -> Metric:  # fmt: skip
     return Metric(
         name, title, "load", "stage", "latency", Unit.SECONDS, "duration", ("max",), "percent",
         streamed=streamed or paced, paced=paced, over_stage=True, timed=True, counts_tokens=counts_tokens,
-        per_token=paced, restated=counts_tokens, cumulative=True, worse="slower",
+        per_token=paced, restated=counts_tokens, cumulative=True, worse="slower", requires=requires,
     )  # fmt: skip
 
 
@@ -98,6 +99,7 @@ _ROWS = (
     _latency("tpot", "Time per output token", paced=True, counts_tokens=True),
     _latency("itl", "Inter-token latency", paced=True),
     _latency("e2e", "End-to-end latency"),
+    _latency("session_e2e", "Duration of a session", requires="a workload with `sessions` or `session`"),
     _throughput("output_throughput", "Output tokens per second", Unit.TOKENS_PER_S, counts_tokens=True),
     _throughput("input_throughput", "Input tokens per second", Unit.TOKENS_PER_S),
     _throughput("total_throughput", "Input and output tokens per second", Unit.TOKENS_PER_S, counts_tokens=True),
@@ -114,6 +116,10 @@ _ROWS = (
     _share(
         "validity", "Valid answers", ("min",), "fewer valid answers", "a workload with `schema` or `tools`",
         higher_is_better=True,
+    ),
+    _share(
+        "session_success", "Sessions without a failed request", ("min",), "fewer sessions that succeed",
+        "a workload with `sessions` or `session`", higher_is_better=True,
     ),
     Metric(
         "capacity", "Capacity", "load", "run", unit=Unit.REQUESTS_PER_S, bound_type="level", bounds=("min",),
@@ -231,7 +237,8 @@ TREND_METRICS = (
 )  # fmt: skip
 IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS
 LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCY_METRICS) | frozenset(IMPORTED_METRICS)
-MEAN_METRICS = frozenset(LATENCY_METRICS) - {"itl"}  # which has many values a request, so its requests are not paired
+MEAN_METRICS = frozenset(LATENCY_METRICS) - {"itl", "session_e2e"}  # those with one value a request, which has a pair
+SESSION_METRICS = ("session_e2e", "session_success")
 
 PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(
     {

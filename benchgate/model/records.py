@@ -31,6 +31,7 @@ ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 OPTIONAL_COLUMNS = (
     "first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns",
     "answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model",
+    "session",
 )  # fmt: skip
 """Columns of requests missing in runs of earlier versions."""
 NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
@@ -206,6 +207,7 @@ class RequestRecord:
     tool_calls: int | None = None
     ramp: bool = False  # sent while the stage filled or drained: in the error rate, but no latency, rate, SLO
     answer_model: str | None = None  # model named in the answer
+    session: int | None = None  # number of the first request of its conversation or agent session
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -240,6 +242,7 @@ class RequestColumns:
     redundancy_percent: NarrowArray
     tool_calls: NarrowArray
     ramp: NarrowArray
+    session: IntArray
     token_source: TextColumn
     finish_reason: TextColumn
     error: TextColumn

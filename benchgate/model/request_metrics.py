@@ -93,6 +93,34 @@ def itl_s(columns: RequestColumns) -> FloatArray:
     return np.concatenate([gaps[inside] * _NS, np.full(failed, np.inf)])
 
 
+def _session_rows(columns: RequestColumns) -> tuple[IntArray, BoolArray]:
+    """Return the session of each row that has one, from 0 in order of their numbers, and which rows those are."""
+    member: BoolArray = columns.session != ABSENT
+    _, places = np.unique(columns.session[member], return_inverse=True)
+    return places.astype(np.int64), member
+
+
+def session_succeeded(columns: RequestColumns) -> BoolArray:
+    """Return which sessions succeeded: all their requests did. One element per session."""
+    places, member = _session_rows(columns)
+    passed: BoolArray = np.bincount(places, weights=~succeeded(columns)[member]) == 0
+    return passed
+
+
+def session_e2e_s(columns: RequestColumns) -> FloatArray:
+    """Return last answer minus the intended send of the first request, waits included; +inf for a failed session.
+
+    One element per session.
+    """
+    places, member = _session_rows(columns)
+    passed = session_succeeded(columns)
+    first = np.full(len(passed), np.iinfo(np.int64).max)
+    last = np.full(len(passed), np.iinfo(np.int64).min)
+    np.minimum.at(first, places, columns.intended_ns[member])
+    np.maximum.at(last, places, columns.end_ns[member])
+    return np.where(passed, (last - first).astype(np.float64) * _NS, np.inf)
+
+
 def send_lag_s(columns: RequestColumns) -> FloatArray:
     """Return actual minus intended send: client delay plus any wait for a connection; +inf if never sent."""
     lag = (columns.sent_ns - columns.intended_ns).astype(np.float64) * _NS
@@ -306,9 +334,13 @@ def redundancy_percent(text: str) -> int:
 
 
 LATENCIES: Mapping[str, Callable[[RequestColumns], FloatArray]] = MappingProxyType(
-    {"ttft": ttft_s, "ttfot": ttfot_s, "tpot": tpot_s, "itl": itl_s, "e2e": e2e_s}
+    {"ttft": ttft_s, "ttfot": ttfot_s, "tpot": tpot_s, "itl": itl_s, "e2e": e2e_s, "session_e2e": session_e2e_s}
 )
-"""Latencies of every request in seconds, by the name of the metric."""
+"""Latencies in seconds, by the name of the metric: of every request, or of every gap (itl) or session (session_e2e)."""
+REQUEST_LATENCIES = MappingProxyType(
+    {name: latency for name, latency in LATENCIES.items() if name not in ("itl", "session_e2e")}
+)
+"""Those with one value per request."""
 THROUGHPUTS: Mapping[str, Callable[[RequestColumns, float], float | None]] = MappingProxyType(
     {
         "output_throughput": output_tokens_per_s,

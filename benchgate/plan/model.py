@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from benchgate.model.arrivals import peak_rps
+from benchgate.model.arrivals import TracedRequest, peak_rps
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ModelRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
@@ -34,6 +34,34 @@ class Turn:
     last: bool
     think_s: float  # from the end of the previous answer to the time it is due
     carries: bool  # the model's earlier answers are filled in at run time (`model.request.fill_conversation`)
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Return the requests of the session that must be over before this one is due, by number."""
+        return (self.turn - 1,) if self.turn else ()
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """Return the requests whose answers are filled in, in the order of their slots."""
+        return tuple(range(self.turn)) if self.carries else ()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCall(Turn):
+    """Position of a request in a recorded agent session, whose calls form a graph. `think_s` is the wait for tools."""
+
+    after: tuple[int, ...]  # calls that must be over before this one is due
+    filled_with: tuple[int, ...]  # calls whose answers are filled in
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        """Return `after`."""
+        return self.after
+
+    @property
+    def answers(self) -> tuple[int, ...]:
+        """Return `filled_with`."""
+        return self.filled_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +184,31 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """Model call of a recorded agent session. Calls are known by their number in the session."""
+
+    request: RecordedRequest | TracedRequest  # a message without `content` is a slot; of a trace, only lengths
+    after: tuple[int, ...]  # calls that must be over before this one is due
+    wait_s: float  # from the end of the last of them, or the start of the session, to its send
+    filled_with: tuple[int, ...] = ()  # calls whose answers fill the slots
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSession:
+    """Recorded agent session: a graph of calls, each after all that it depends on."""
+
+    calls: tuple[RecordedCall, ...]
+    line: int = 1  # in the file, from 1
+    block_tokens: int | None = None  # that a hash of a trace stands for
+
+
+@dataclass(frozen=True, slots=True)
 class Material:
     """Contents of the load's files, by their names in the suite."""
 
     lengths: Mapping[str, Sequence[ObservedLengths]] = field(default_factory=dict)
     prompts: Mapping[str, Sequence[RecordedRequest]] = field(default_factory=dict)
+    sessions: Mapping[str, Sequence[RecordedSession]] = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     tools: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
     images: Mapping[str, str] = field(default_factory=dict)  # as `data:` addresses

@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.model.metric import COST_METRICS, METRICS, POINTS_METRICS, QUANTILES, STAGE_METRICS, TELEMETRY_METRICS
+from benchgate.model.metric import (
+    COST_METRICS,
+    METRICS,
+    POINTS_METRICS,
+    QUANTILES,
+    SESSION_METRICS,
+    STAGE_METRICS,
+    TELEMETRY_METRICS,
+)
 from benchgate.plan.check_power import (
     ASSUMED_MISSES,
     NO_KNOWN_NOISE,
@@ -167,6 +175,7 @@ class PlannedLoad:
 
     looks: LookSchedule
     requests: Mapping[str, tuple[int, ...]]
+    sessions: Mapping[str, tuple[int, ...]]  # conversations and agent sessions; 0 without any
 
     @property
     def most(self) -> int:
@@ -185,18 +194,31 @@ def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
         return None
     looks = suite.load.looks or (len(plan.blocks),)
     counts: dict[str, list[int]] = {}
+    sessions: dict[str, list[int]] = {}
     for block in plan.blocks:
         for stage in block.stages:
             for group in stage.classes:
                 if not group.background:
                     stays = sum(request.leave is None for request in group.requests)
                     counts.setdefault(stage.observed_as(group), []).append(stays)
+                    begun = sum(request.turn is not None and request.turn.turn == 0 for request in group.requests)
+                    sessions.setdefault(stage.observed_as(group), []).append(begun)
     tails = look_alphas([look / looks[-1] for look in looks], suite.gate.alpha)
-    return PlannedLoad(LookSchedule(looks, tails), {name: tuple(found) for name, found in counts.items()})
+    by_name = ({name: tuple(found) for name, found in each.items()} for each in (counts, sessions))
+    return PlannedLoad(LookSchedule(looks, tails), *by_name)
 
 
 def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad, known: KnownNoise) -> PowerRow:
     """Return the power of a check on load; `number` selects its own random stream."""
+    if one.check.metric not in SESSION_METRICS:
+        return _load_power(number, one, suite, blocks, known)
+    found = _load_power(number, one, suite, replace(blocks, requests=blocks.sessions), known)  # one value each
+    row, cannot = found.power, found.power.cannot
+    unit = "sessions" if row.n_unit == "requests" else row.n_unit
+    return replace(found, power=replace(row, n_unit=unit, cannot=cannot and cannot.replace("requests", "sessions")))
+
+
+def _load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad, known: KnownNoise) -> PowerRow:
     check, row = one.check, unknown_power(one, suite)
     if check.metric in TELEMETRY_METRICS:
         return PowerRow(replace(row, note="no forecast: it depends on the server's own reports"))

@@ -24,7 +24,16 @@ from benchgate.model.arrivals import (
     replayed_offsets_ns,
 )
 from benchgate.model.request import ModelRequest
-from benchgate.plan.model import ClientCancellation, Material, PlannedClass, PlannedRequest, RecordedRequest, Turn
+from benchgate.plan.model import (
+    ClientCancellation,
+    Material,
+    PlannedClass,
+    PlannedRequest,
+    RecordedRequest,
+    RecordedSession,
+    SessionCall,
+    Turn,
+)
 from benchgate.plan.prompts import (
     RequestBuilder,
     SyntheticTexts,
@@ -50,13 +59,17 @@ class RequestGroup:
     generator: np.random.Generator
     rows: Sequence[TracedRequest] | None = None  # of a trace, sent this time
     recorded: Sequence[RecordedRequest] | None = None  # prompts sent this time
+    sessions: Sequence[RecordedSession] | None = None  # agent sessions sent this time
 
 
 def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass:
     """Plan a class with its number of requests and rate; with `count`, that many at its mean rate."""
     schedule, workload, rows = group.traffic.schedule, group.traffic.workload, group.rows
     planned = schedule.requests if count is None else count
-    if workload.session is not None:
+    if group.sessions is not None:
+        requests = _session_calls(group, group.sessions, _at_mean_rate(group, len(group.sessions)))
+        rate_rps = schedule.mean_rps
+    elif workload.session is not None:
         turns = _turns(group, planned)
         requests, rate_rps = _conversations(group, turns, _at_mean_rate(group, len(turns))), schedule.mean_rps
     elif rows is not None:
@@ -153,6 +166,29 @@ def _conversations(
     return tuple(requests)
 
 
+def _session_calls(
+    group: RequestGroup, sessions: Sequence[RecordedSession], offsets: Iterable[int | None]
+) -> tuple[PlannedRequest, ...]:
+    requests: list[PlannedRequest] = []
+    workload, generator = group.traffic.workload, group.generator
+    builder = RequestBuilder.of(workload, group.material)
+    lengths = draw_lengths(workload, group.material, generator)
+    for number, (session, offset) in enumerate(zip(sessions, offsets, strict=True)):
+        texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, session.block_tokens)
+        for turn, call in enumerate(session.calls):
+            request, output_tokens = call.request, next(lengths)[1]
+            if isinstance(request, RecordedRequest):
+                ask = builder.recorded(request, request.messages, output_tokens)
+            else:
+                prompt = texts.hashed(request.hash_ids, request.input_tokens or 1, generator)
+                ask = builder.made_up(texts, prompt, request.output_tokens or output_tokens, generator)
+            last, carries = turn == len(session.calls) - 1, bool(call.filled_with)
+            place = SessionCall(number, turn, last, call.wait_s, carries, call.after, call.filled_with)
+            seed = int(generator.integers(_SEEDS))
+            requests.append(PlannedRequest(len(requests), offset if turn == 0 else None, ask, seed, place))
+    return tuple(requests)
+
+
 def _turns(group: RequestGroup, count: int) -> list[int]:
     """Draw the turns of conversations, `count` in total; the last conversation is shortened to fit."""
     turns, lengths = list[int](), _turn_counts(group)
@@ -227,8 +263,10 @@ class Ramp:
     def size(self) -> int:
         """Approximate number of distinct requests of a closed loop's ramp; 0 for an open loop, whose ramp is a time."""
         schedule, session = self.group.traffic.schedule, self.group.traffic.workload.session
-        turns = session.turns if session is not None and isinstance(session.turns, int) else 1
-        return POOL_UNITS * (schedule.concurrency or 0) * turns
+        turns: float = session.turns if session is not None and isinstance(session.turns, int) else 1
+        if (sessions := self.group.sessions) is not None:
+            turns = sum(len(one.calls) for one in sessions) / len(sessions)
+        return round(POOL_UNITS * (schedule.concurrency or 0) * turns)
 
     def pool(self) -> tuple[PlannedRequest, ...]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
@@ -249,6 +287,9 @@ class Ramp:
         spare = self.spare
         recorded = None if spare is None else [spare[unit % len(spare)] for unit in range(len(offsets))]
         group = replace(self.group, generator=np.random.default_rng([*self.seeds, 2]), recorded=recorded)
+        if (sessions := group.sessions) is not None:
+            units = [sessions[unit % len(sessions)] for unit in range(len(offsets))]
+            return _session_calls(group, units, offsets)
         if group.traffic.workload.session is None:
             return _with_cancellations(group, _requests(group, offsets))
         turns = list(itertools.islice(_turn_counts(group), len(offsets)))

@@ -20,6 +20,7 @@ import numpy as np
 from benchgate.model.arrivals import TracedRequest, replayed_rows
 from benchgate.model.deployment import canonical_json, sha256_of
 from benchgate.model.request import ModelRequest
+from benchgate.plan.agent_sessions import sessions_of_block
 from benchgate.plan.items import (
     FixedText,
     Piece,
@@ -181,7 +182,10 @@ def _stages(
             trace_rows = trace[:count] if block <= WARMUP else replayed_rows(trace, requests_each, block, load.blocks)
         recorded = recorded_rows(load, traffic, material, seed, block, count)
         group = RequestGroup(traffic, material, seed, block, generator, rows=trace_rows, recorded=recorded)
-        planned = planned_class(group, count)
+        sessions = sessions_of_block(load, traffic, material, seed, block, count)
+        planned = planned_class(group if sessions is None else replace(group, sessions=sessions[0]), count)
+        if sessions is not None:
+            group = replace(group, sessions=sessions[1])
         if block > WARMUP:
             planned = replace(planned, ramp=Ramp.of(group, begun, spare_rows(load, traffic, material, seed, block)))
         stages[traffic.stage].append(planned)

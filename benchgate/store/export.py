@@ -41,7 +41,7 @@ from benchgate.system import atomic_file, lacking
 Record = dict[str, Any]
 _TRUTHS = ("valid", "left", "tokenless", "ramp")
 _LATENCIES = {
-    **{f"{name}_s": of for name, of in request_metrics.LATENCIES.items() if name != "itl"},  # many values a request
+    **{f"{name}_s": of for name, of in request_metrics.REQUEST_LATENCIES.items()},
     "ttft_sent_s": request_metrics.ttft_sent_s,
     "send_lag_s": request_metrics.send_lag_s,
 }

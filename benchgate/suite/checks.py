@@ -195,8 +195,10 @@ class Check(Section):
         if value is not None and metric is not None and metric not in owners:
             why = ", which does not add up over accelerators" if info.field_name == "per" else ""
             raise ValueError(f"means nothing for {metric}{why}; it belongs to {', '.join(owners)}; remove it")
-        if metric == "itl" and info.field_name == "statistic" and value == MEAN:
-            raise ValueError("itl has many values a request, and a mean is judged request by request; judge tpot")
+        if metric in ("itl", "session_e2e") and info.field_name == "statistic" and value == MEAN:
+            why = "itl has many values a request" if metric == "itl" else "session_e2e has one value a session"
+            other = "tpot" if metric == "itl" else "p50"
+            raise ValueError(f"{why}, and a mean is judged request by request; judge {other}")
         return value
 
     @field_validator("direction")

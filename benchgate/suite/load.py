@@ -199,6 +199,8 @@ class TrafficClass:
     def turns(self) -> int | None:
         """Requests per conversation: 1 without conversations, None if their number varies."""
         session = self.workload.session
+        if self.workload.sessions is not None:
+            return None
         if session is None:
             return 1
         return session.turns if isinstance(session.turns, int) else None

@@ -513,6 +513,7 @@ class Workload(Section):
         "Default: one word counts as one token"
     )
     prompts: Prompts | None = optional("Recorded requests instead of made-up ones")
+    sessions: Text | None = optional("File of recorded agent sessions, replayed as graphs of calls and waits")
     prefix: Prefix | None = optional("A shared beginning of the prompts")
     retrieval: Retrieval | None = optional("Documents of a pool in front of the prompts")
     session: Session | None = optional("Conversations instead of single requests")

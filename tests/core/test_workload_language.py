@@ -211,6 +211,14 @@ MISTAKES = [
         "load.workload.retrieval: means nothing beside `prompts`",
     ),
     (
+        "  workload: {sessions: a.jsonl, output: 8, retrieval: {pool: 9, each: 7, tokens: 8}}\n" + STAGE,
+        "load.workload.retrieval: means nothing beside `sessions`",
+    ),
+    (
+        "  workload: {sessions: a.jsonl, output: 8, adapter: {names: [a, b]}}\n" + STAGE,
+        "load.workload.adapter: draws one for each conversation",
+    ),
+    (
         "  workload: {input: 8, output: 8, prompts: {source: hf:a/b}}\n" + STAGE,
         "load.workload.prompts.source: names no commit",
     ),

@@ -349,7 +349,8 @@ def _load(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
         for number, level in enumerate(levels):
             asks = {"tokens": level.workload.output_tokens} if isinstance(level.workload.output_tokens, int) else {}
             rate = level.mean_rps if level.is_open else None
-            course = [level.schedule.requests, rate, level.schedule.concurrency, suite.load.blocks]
+            turns = level.turns if level.workload.session is not None else None
+            course = [level.schedule.requests, rate, level.schedule.concurrency, suite.load.blocks, turns]
             for arm in arms:
                 server = {**asks, **words.get(arm, {}), **words.get("at", {}).get(level.name, {}).get(arm, {})}
                 server |= words.get("in_blocks", {}).get(block + 1, {}).get(arm, {})
@@ -368,7 +369,7 @@ _packed = RequestColumns.from_columns
 def _execution(key: str) -> LoadObservation:
     """Return one execution: its place, position, words of its server, course, and numbers for `normal`, as JSON."""
     (name, who, _), position, words, course, (seed, place, arm, block) = json.loads(key)
-    requests, rate, concurrency, blocks = course
+    requests, rate, concurrency, blocks, turns = course
     server = Server(**words)
     factor = math.exp(server.noise * normal(101 * seed + 7 * place + 3 * arm, blocks)[block])
     factor = server.slower * (server.factors[block] if server.factors else factor)
@@ -376,6 +377,8 @@ def _execution(key: str) -> LoadObservation:
     every_ms = 1000 / rate if rate is not None else service_ms / (concurrency or 1)
     z = 1000 * seed + 100 * place + 10 * block + arm
     columns = _packed(request_columns(server, server.requests or requests, every_ms, factor, z))
+    if turns is not None:
+        columns = replace(columns, session=columns.index - columns.index % turns)
     ramp = left = _NOTHING
     ends, begins = columns.end_ns[columns.end_ns > 0], columns.sent_ns[columns.sent_ns >= 0]
     spanned_s = (max([0, *ends, *columns.intended_ns]) - min([0, *begins])) * 1e-9

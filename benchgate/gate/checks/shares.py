@@ -33,7 +33,7 @@ class Shares:
         assert spec.stage is not None, "a load check has a stage: the suite was validated"
         check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
         tally, rises = tally_of(check.metric, spec.slo, check.of), METRICS[check.metric].higher_is_better
-        estimate.n_unit = "requests"
+        estimate.n_unit = "sessions" if check.metric == "session_success" else "requests"
         if check.over is not None:
             over_stage(estimate, comparison.judged, spec, tally, rises=rises, alpha=alpha)
             return

@@ -357,7 +357,7 @@ def _quantile_against_bound(
         trace_widest(trace, "the wider limit on each side; the larger p-value", limits, p_value)
     estimate.candidate = estimate.value = value
     estimate.limits, estimate.p_value = limits, p_value
-    estimate.n, estimate.n_unit = n, "requests"
+    estimate.n, estimate.n_unit = n, "sessions" if measure.metric == "session_e2e" else "requests"
     estimate.method = "order-statistic limits over requests, widened to t-limits over blocks of ln(quantile)"
 
 

@@ -293,8 +293,10 @@ def grouped(pairs: list[Pair], measure: Measure) -> list[list[Pair]]:
 
 
 def _count(execution: LoadObservation, metric: str) -> int:
-    """Count a block's values of a latency: one per request; of ITL the gaps between its chunks."""
+    """Count a block's values of a latency: one per request or session; of ITL the gaps between its chunks."""
     columns = execution.requests
+    if metric == "session_e2e":
+        return len(request_metrics.session_succeeded(columns))
     return len(columns.chunk_ns) - len(columns) if metric == "itl" else len(columns)
 
 

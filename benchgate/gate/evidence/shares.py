@@ -30,6 +30,8 @@ def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
         return lambda o: (len(o.requests) - int(request_metrics.meets_slo(o.requests, slo).sum()), len(o.requests))
     if metric == "validity":
         return _invalid_answers
+    if metric == "session_success":
+        return _failed_sessions
     error = ErrorClass.HTTP_429.value if metric == "rejected" else failure
     if error is not None:
         return lambda o: (_count(o, lambda rows: rows.error.are((error,))), sum(map(len, o.with_ramp)))
@@ -51,6 +53,11 @@ def _invalid_answers(execution: LoadObservation) -> tuple[int, int]:
     if checked.any():
         checked |= ~request_metrics.succeeded(execution.requests)
     return int(np.count_nonzero(checked & (valid != 1))), int(np.count_nonzero(checked))
+
+
+def _failed_sessions(execution: LoadObservation) -> tuple[int, int]:
+    succeeded = request_metrics.session_succeeded(execution.requests)
+    return int(np.count_nonzero(~succeeded)), len(succeeded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +107,15 @@ def differences_of(pairs: Iterable[tuple[LoadObservation, LoadObservation]], tal
 
 def unmeasured(metric: str, stage: str, *sides: Counts) -> CannotJudge:
     """Return the refusal of a share that has no requests: nothing was measured, or nothing that it counts."""
-    if metric != "validity" and all(len(side.totals) > 1 for side in sides) and any(side.empty for side in sides):
+    if (
+        metric not in ("validity", "session_success")
+        and all(len(side.totals) > 1 for side in sides)
+        and any(side.empty for side in sides)
+    ):
         reason = f"in a block of stage {stage} no request came to an end, so there is no share of those that failed"
         return invalid(reason, "make the stage longer, or what runs in its background shorter")
+    if metric == "session_success" and all(side.totals for side in sides) and any(side.empty for side in sides):
+        return invalid(f"in a block of stage {stage} no request belongs to a session", "give the workload `sessions`")
     if all(side.totals for side in sides) and any(side.empty for side in sides):
         reason = f"at stage {stage} no answer was held to a schema or to tools, so none can be valid"
         return invalid(reason, "give the workload a `schema` or `tools`")

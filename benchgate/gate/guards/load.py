@@ -386,7 +386,7 @@ def _reached_limit(execution: LoadObservation, requested_tokens: int | None) -> 
 # --- Uncounted failures and background traffic ------------------------------------------------------------------------
 
 _MANY_FAILED = 0.05
-_COUNTING = ("error_rate", "goodput", "validity", "rejected")  # metrics that count failures
+_COUNTING = ("error_rate", "goodput", "validity", "session_success", "rejected")  # metrics that count failures
 _LEAST_SHARE = 2 / 3  # of the background requests that the baseline answered
 _NOISE_SD = 2.0
 

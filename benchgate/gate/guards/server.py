@@ -71,7 +71,11 @@ def telemetry_notices(run: Evidence, suite: Suite) -> tuple[str, ...]:
 
 def _drafts_of_random_words(run: Evidence, suite: Suite) -> Iterator[str]:
     """Yield a notice for each arm whose draft model met synthetic prompts: real text is accepted at another rate."""
-    random = {level.stage for level in traffic_classes(suite) if level.workload.prompts is None}
+    random = {
+        level.stage
+        for level in traffic_classes(suite)
+        if level.workload.prompts is None and level.workload.sessions is None
+    }
     for arm in Arm:
         drafting = dict.fromkeys(
             window.stage
@@ -269,7 +273,7 @@ def _shares_prefixes(level: TrafficClass) -> bool:
     Background traffic repeats its prompts, more often on the faster arm.
     """
     workload = level.workload
-    shared = ("prefix", "retrieval", "session", "prompts", "tools", "answer_schema")
+    shared = ("prefix", "retrieval", "session", "prompts", "sessions", "tools", "answer_schema")
     own = level.is_background or level.schedule.trace is not None
     return own or any(getattr(workload, part) is not None for part in shared)
 

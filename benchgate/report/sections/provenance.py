@@ -256,6 +256,8 @@ def _workload_facts(workload: Workload, prefix: str) -> Iterator[tuple[str, str]
 
 
 def _prompts(workload: Workload) -> str:
+    if workload.sessions is not None:
+        return f"agent sessions recorded in {workload.sessions}, order drawn from the seed"
     if workload.prompt_set is not None:
         return f"recorded in {workload.prompt_set.name}, order drawn from the seed"
     length = shown_length(workload.input_tokens) if workload.input_tokens is not None else "no"

@@ -13,6 +13,7 @@ from benchgate.model.metric import (
     MEAN,
     METRICS,
     QUANTILES,
+    SESSION_METRICS,
     STAGE_METRICS,
     TELEMETRY_METRICS,
 )
@@ -138,6 +139,10 @@ def _undefined(metric: str, workload: Workload) -> str | None:
         return "answers of 1 token"
     if metric == "validity" and workload.answer_schema is None and workload.tools is None:
         return "answers without `schema` and `tools`"
+    if metric in SESSION_METRICS and workload.sessions is None and workload.session is None:
+        return "single requests"
+    if metric in SESSION_METRICS and workload.leave is not None:
+        return "conversations that clients leave"
     return None
 
 

@@ -73,7 +73,14 @@ def _workload_rule(faults: Callable[[Workload], Iterator[tuple[str, str]]]) -> R
 @_workload_rule
 def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     """Require lengths where a workload needs them, and nowhere else."""
-    if workload.prompts is None and workload.input_tokens is None:
+    if workload.sessions is not None:
+        for key in ("input_tokens", "prefix", "retrieval", "prompts", "session", "tokenizer", "leave", "images"):
+            if getattr(workload, key) is not None:
+                yield (
+                    key.removesuffix("_tokens"),
+                    "means nothing beside `sessions`, whose calls are recorded; remove one of them",
+                )
+    elif workload.prompts is None and workload.input_tokens is None:
         yield "input", _MISSING_LENGTH
     if workload.generates and workload.output_tokens is None:
         yield "output", _MISSING_LENGTH
@@ -107,6 +114,8 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
             yield key, f"belongs to the endpoint chat, not {endpoint}; remove one of them"
     if session is not None and spec.messages_key is None:
         yield "session", f"is a conversation, and {endpoint} holds none; use the endpoint chat"
+    if workload.sessions is not None and spec.messages_key is None:
+        yield "sessions", f"are conversations, and {endpoint} holds none; use the endpoint chat"
     if session is not None and isinstance(session.turns, Lengths) and session.turns.most_tokens is None:
         yield "session.turns", "numbers of turns are not read from a file; write {uniform: [2, 6]}"
     of_text = {"leave": workload.leave is not None, "schema": schema is not None, "stream": "stream" in written}
@@ -118,7 +127,7 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
     if endpoint != "rerank" and "documents" in written:
         yield "documents", "belongs to the endpoint rerank; remove it"
     varies = session is not None and (isinstance(session.turns, Lengths) or workload.prompts is not None)
-    if varies and isinstance(workload.adapter, AdapterMix):
+    if (varies or workload.sessions is not None) and isinstance(workload.adapter, AdapterMix):
         yield (
             "adapter",
             "draws one for each conversation, which then needs synthetic prompts and a fixed number of `turns`",
@@ -164,7 +173,8 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
     """Refuse arrivals and lengths of a stage that mean nothing for its workload."""
     for path, _, traffic in written_classes(suite):
         stage, workload = traffic.schedule, traffic.workload
-        if workload.session is not None and (stage.profile is not None or stage.trace is not None):
+        conversing = workload.session is not None or workload.sessions is not None
+        if conversing and (stage.profile is not None or stage.trace is not None):
             key = "trace" if stage.trace is not None else "for" if stage.steps is None else "steps"
             count = "conversations have as many requests as they have turns; say how many there are with `requests`"
             yield Fault((*path, key), f"{count}, in a closed loop or at a level `rate`")
@@ -174,7 +184,7 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
             if stage.trace is not None and getattr(workload, key) is not None:
                 yield Fault((*path, "trace"), f"a trace has its own shared beginnings (`hash_ids`); remove `{key}`")
         for key, value in (("input", stage.input_tokens), ("prefix", stage.prefix)):
-            if value is not None and workload.prompts is not None:
+            if value is not None and (workload.prompts is not None or workload.sessions is not None):
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")
         if stage.output_tokens is not None and not workload.generates:
             yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which count no tokens; remove it")
@@ -194,7 +204,7 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
     tokens, name = min(room)
     for path, named, traffic in written_classes(suite):
         workload = traffic.workload
-        if workload.prompts is not None or traffic.schedule.trace is not None:
+        if workload.prompts is not None or workload.sessions is not None or traffic.schedule.trace is not None:
             continue
         turns = workload.session.turns if workload.session is not None else 1
         longest = turns.most_tokens or 1 if isinstance(turns, Lengths) else turns
@@ -227,6 +237,8 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
     elif (suite.load.workload if name is None else workloads[name]).leave is not None:
         neither = "a request whose client leaves is neither good nor bad, and a search would count it as bad"
         yield Fault(path, f"{neither}; search with a workload without `leave`")
+    elif (suite.load.workload if name is None else workloads[name]).sessions is not None:
+        yield Fault(path, "a search sends single requests; search with a workload without `sessions`")
 
 
 @check_rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")

@@ -1,0 +1,266 @@
+"""Recorded agent sessions: their files, and their replay as graphs of calls and waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.load.agent_sessions import load_sessions_file
+from benchgate.load.material import read_inputs
+from benchgate.load.results import StageResult
+from benchgate.load.workers import run_stage
+from benchgate.model.request_metrics import session_e2e_s, session_succeeded
+from benchgate.plan.model import PlannedStage, RecordedRequest
+from benchgate.plan.schedule import Plan, make_plan
+from benchgate.suite.schema import Suite
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+from tests.shells.load_helpers import limits, target_at
+
+WAIT_S = 0.03
+WAIT_NS = 30_000_000
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def diamond(name: str) -> dict[str, object]:
+    """Plan, two sub-agents side by side, and a join that repeats both answers."""
+    slots = [{"role": "assistant", "answer_of": branch} for branch in ("left", "right")]
+    return {
+        "id": name,
+        "calls": [
+            {"id": "plan", "messages": [user(f"{name} plan")], "output_tokens": 2},
+            {"id": "left", "messages": [user(f"{name} left")], "after": ["plan"], "wait_s": WAIT_S},
+            {"id": "right", "messages": [user(f"{name} right")], "after": ["plan"]},
+            {
+                "id": "join",
+                "messages": [user("a"), slots[0], slots[1], user(f"{name} join")],
+                "after": ["left", "right"],
+            },
+        ],
+    }
+
+
+def written(folder: Path, *rows: object) -> Path:
+    path = folder / "agents.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def suite(*, requests: int, **arrival: object) -> Suite:
+    return Suite.model_validate(
+        {
+            "suite": "agents",
+            "deployments": {"a": {"url": "http://a:1", "model": "m", "engine": "vllm"}},
+            "baseline": "a",
+            "candidate": "a",
+            "load": {
+                "workload": {"sessions": "agents.jsonl", "output": "4 tokens"},
+                "sweep": [{"stage": "s", "requests": requests, **(arrival or {"concurrency": 1})}],
+                "blocks": 2,
+                "warmup": 0,
+            },
+            "gate": {"checks": [{"metric": "error_rate", "max": "1%"}]},
+        }
+    )
+
+
+def planned(folder: Path, *, requests: int, **arrival: object) -> Plan:
+    read = suite(requests=requests, **arrival)
+    traces, material = read_inputs(read, folder, {})
+    return make_plan(read, traces=traces, material=material)
+
+
+def replay(url: str, stage: PlannedStage) -> StageResult:
+    return run_stage(target_at(url), stage, limits=limits())
+
+
+def test_call_waits_for_all_that_it_depends_on_and_its_tools(tmp_path: Path) -> None:
+    written(tmp_path, diamond("a"), diamond("b"))
+    plan = planned(tmp_path, requests=4)
+    with ScriptedServer(answering(lambda received: f"to {received.prompt}", after_s=0.02)) as server:
+        columns = replay(server.url, plan.blocks[0].stages[0]).requests
+        last = [request.body or {} for request in server.requests][-1]["messages"]
+    assert columns.error == (None,) * 4
+    opening, left, right, join = range(4)
+    assert columns.intended_ns[right] == columns.end_ns[opening] or columns.intended_ns[right] > columns.end_ns[opening]
+    assert columns.intended_ns[left] >= columns.end_ns[opening] + WAIT_NS
+    assert columns.sent_ns[right] < columns.sent_ns[left]
+    assert columns.intended_ns[join] >= max(columns.end_ns[left], columns.end_ns[right])
+    name = last[-1]["content"].split()[0][-1]
+    assert [message["content"] for message in last[1:3]] == [f"to {name} left", f"to {name} right"]
+    assert columns.session.tolist() == [0, 0, 0, 0]
+    assert session_succeeded(columns).tolist() == [True]
+    assert session_e2e_s(columns)[0] == (columns.end_ns[join] - columns.intended_ns[opening]) * 1e-9
+
+
+def test_failed_call_fails_its_session_and_ends_what_depends_on_it(tmp_path: Path) -> None:
+    written(tmp_path, diamond("a"), diamond("b"))
+
+    def respond(received: Received) -> Iterator[Step]:
+        if received.prompt == "a left":
+            yield json_response({"error": {"message": "no memory"}}, status=500)
+        else:
+            yield from answering(lambda _: "x y")(received)
+
+    plan = planned(tmp_path, requests=8)
+    stage = plan.blocks[0].stages[0]
+    with ScriptedServer(respond) as server:
+        columns = replay(server.url, stage).requests
+        assert "a join" not in [received.prompt for received in server.requests]
+    failing = 0 if "a plan" in str(stage.requests[0].ask.content) else 4
+    errors = [columns.error[row] for row in range(failing, failing + 4)]
+    assert errors == [None, "http_5xx", None, "http_5xx"]  # the other branch was answered
+    assert columns.sent_ns[failing + 3] == -1
+    assert session_succeeded(columns).tolist() == [failing != 0, failing == 0]
+    assert np.isinf(session_e2e_s(columns)).tolist() == [failing == 0, failing != 0]
+
+
+def test_open_loop_starts_sessions_at_its_rate_and_both_arms_get_the_same(tmp_path: Path) -> None:
+    written(tmp_path, diamond("a"), diamond("b"), diamond("c"))
+    plan, again = (planned(tmp_path, requests=8, rate="20/s") for _ in range(2))
+    assert plan.sha256 == again.sha256
+    requests = plan.blocks[0].stages[0].requests
+    assert [request.offset_ns is not None for request in requests] == [True, False, False, False] * 2
+    first, second = ({str(r.ask.content) for r in block.stages[0].requests} for block in plan.blocks)
+    assert len(first & second) == 4  # of three sessions the second block sends the third one and one again
+
+
+def test_last_session_of_a_block_is_cut_to_the_planned_requests(tmp_path: Path) -> None:
+    written(tmp_path, diamond("a"), diamond("b"))
+    turns = [request.turn for request in planned(tmp_path, requests=6).blocks[0].stages[0].requests]
+    assert [(turn.session, turn.turn, turn.last) for turn in turns if turn is not None][3:] == [
+        (0, 3, True), (1, 0, False), (1, 1, True),
+    ]  # fmt: skip
+
+
+def test_more_requests_than_a_file_has_calls_are_refused(tmp_path: Path) -> None:
+    written(tmp_path, diamond("a"))
+    with pytest.raises(SuiteError, match=r"the sessions have 4 calls and .* 5 requests a block"):
+        planned(tmp_path, requests=5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ({"messages": [user("x")], "afer": []}, "unknown key; did you mean `after`"),
+        ({"messages": [user("x")], "after": ["pln"]}, "found 'pln', which is no earlier call .* did you mean 'plan'"),
+        ({"messages": [user("x")], "wait_s": -1}, "found -1; expected seconds"),
+        (
+            {"messages": [user("x"), {"role": "assistant", "answer_of": "plan"}], "after": []},
+            "repeats an answer that it does not wait for",
+        ),
+        ({"messages": []}, "is no list of messages"),
+    ],
+)
+def test_faulty_session_is_refused_with_its_line(tmp_path: Path, call: dict[str, object], message: str) -> None:
+    path = written(tmp_path, diamond("a"), {"calls": [{"id": "plan", "messages": [user("p")]}, call]})
+    with pytest.raises(SuiteError, match=message) as caught:
+        load_sessions_file(path)
+    assert caught.value.problems[0].line == 2
+
+
+def span(name: str, parent: str, start_ms: int, end_ms: int, **attributes: object) -> dict[str, object]:
+    values = [
+        {
+            "key": f"gen_ai.{key.replace('__', '.')}",
+            "value": {"intValue": str(v)} if isinstance(v, int) else {"stringValue": v},
+        }
+        for key, v in attributes.items()
+    ]
+    return {
+        "traceId": "t1", "spanId": name, "parentSpanId": parent, "name": name, "attributes": values,
+        "startTimeUnixNano": str(10**18 + start_ms * 10**6), "endTimeUnixNano": str(10**18 + end_ms * 10**6),
+    }  # fmt: skip
+
+
+def chat(name: str, parent: str, start_ms: int, end_ms: int, *messages: object) -> dict[str, object]:
+    texts = json.dumps(messages or [{"role": "user", "parts": [{"type": "text", "content": name}]}])
+    more: dict[str, object] = {"usage__output_tokens": 7, "input__messages": texts}
+    return span(name, parent, start_ms, end_ms, operation__name="chat", **more)
+
+
+def otlp(*spans: object) -> dict[str, object]:
+    return {"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}
+
+
+def test_spans_become_a_graph_in_which_sub_agents_are_independent(tmp_path: Path) -> None:
+    called = [
+        {"role": "user", "parts": [{"type": "text", "content": "q"}]},
+        {"role": "assistant", "parts": [{"type": "tool_call", "id": "1", "name": "f", "arguments": {"a": 1}}]},
+        {"role": "tool", "parts": [{"type": "tool_call_response", "id": "1", "response": "r"}]},
+    ]
+    path = written(
+        tmp_path,
+        otlp(span("main", "", 0, 900, operation__name="invoke_agent"), chat("plan", "main", 0, 100)),
+        otlp(
+            span("left", "main", 100, 500, operation__name="invoke_agent"),
+            span("right", "main", 100, 500, operation__name="invoke_agent"),
+            chat("l1", "left", 110, 200), chat("r1", "right", 120, 150),
+            chat("l2", "left", 250, 480), chat("r2", "right", 300, 470),
+            chat("join", "main", 500, 800, *called),
+        ),
+    )  # fmt: skip
+    (session,) = load_sessions_file(path)
+    graph = [(call.after, round(call.wait_s * 1000)) for call in session.calls]
+    assert graph == [((), 0), ((0,), 10), ((0,), 20), ((1,), 50), ((2,), 150), ((3, 4), 20)]
+    assert session.calls[-1].request.output_tokens == 7
+    joined = session.calls[-1].request
+    assert isinstance(joined, RecordedRequest)
+    assert joined.messages == (
+        {"role": "user", "content": "q"},
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "r"},
+    )
+
+
+def test_spans_without_the_content_of_messages_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, otlp(span("plan", "", 0, 1, operation__name="chat")))
+    with pytest.raises(SuiteError, match="record the content of messages"):
+        load_sessions_file(path)
+
+
+def weka(**values: object) -> dict[str, object]:
+    return {"type": "s", "model": "m", "in": 100, "out": 5, "hash_ids": [1, 2], **values}
+
+
+@pytest.mark.parametrize("since_s", [0.0, 3.0], ids=["times of the sub-agent", "times of the trace"])
+def test_weka_trace_becomes_a_graph_with_its_sub_agent(tmp_path: Path, since_s: float) -> None:
+    inner = [weka(t=since_s + 0.0, api_time=1.0), weka(t=since_s + 2.0, api_time=1.0)]
+    trace = {
+        "id": "t", "models": ["m"], "block_size": 64, "hash_id_scope": "local",
+        "requests": [
+            weka(t=0.0, api_time=2.0),
+            {"t": 3.0, "type": "subagent", "agent_id": "a", "requests": inner},
+            weka(t=4.0, api_time=1.0),
+            weka(t=7.0, api_time=1.0, hash_ids=[1, 2, 3], **{"in": 150}),
+        ],
+    }  # fmt: skip
+    (session,) = load_sessions_file(written(tmp_path, trace))
+    graph = [(call.after, call.wait_s) for call in session.calls]
+    assert graph == [((), 0.0), ((0,), 1.0), ((0,), 2.0), ((1,), 1.0), ((2, 3), 1.0)]
+    requests = planned(tmp_path, requests=5).blocks[0].stages[0].requests
+    first, last = (str(requests[at].ask.prompt).split() for at in (0, 4))
+    assert (len(first), len(last)) == (100, 150)
+    assert first[:64] == last[:64] and requests[4].ask.output_tokens == 5
+
+
+def test_mooncake_rows_of_one_session_follow_each_other(tmp_path: Path) -> None:
+    rows = [
+        {"session_id": "a", "input_length": 60, "output_length": 4, "hash_ids": [1]},
+        {"session_id": "b", "input_length": 60, "output_length": 4, "hash_ids": [2]},
+        {"session_id": "a", "input_length": 90, "output_length": 4, "hash_ids": [1], "delay": 250},
+    ]
+    first, second = load_sessions_file(written(tmp_path, *rows))
+    assert [(call.after, call.wait_s) for call in first.calls] == [((), 0.0), ((0,), 0.25)]
+    assert len(second.calls) == 1
