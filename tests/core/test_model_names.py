@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from benchgate.gate.comparison import by_adapter
 from benchgate.gate.guards.text import model_names, unexpected_names
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome
-from benchgate.suite.schema import Suite
-from tests.fakes.answer_texts import saying
+from benchgate.suite.schema import Suite, traffic_classes
+from tests.fakes.answer_texts import columns_of, saying
 from tests.fakes.measured import SuiteText, measured
 
 CHECKS: list[dict[str, object]] = [{"metric": "ttft", "margin": "10%"}, {"metric": "error_rate", "max": "5%"}]
@@ -108,6 +109,31 @@ def test_an_adapter_is_asked_for_by_its_own_name() -> None:
     guard = model_names(named, suite)
     assert guard.warns
     assert guard.reason == 'the candidate candidate was asked for "lora-7" and answered as "m"'
+
+
+def test_each_request_of_a_mix_of_adapters_is_held_to_its_own() -> None:
+    suite = declaring(Arm.CANDIDATE, adapter={"names": ["lora-1", "lora-2"]})
+    (traffic,) = traffic_classes(suite)
+    evidence = measured(suite)
+    load = tuple(
+        columns_of(one, answer_model=[traffic.adapter_of(suite.seed, one.block, int(n)) for n in one.requests.index])
+        for one in evidence.load
+    )
+    right = model_names(replace(evidence, load=load), suite)
+    assert (right.tripped, right.warns, right.known) == (False, False, True)
+    guard = model_names(answering(replace(evidence, load=load), Arm.CANDIDATE, "lora-1"), suite)
+    assert guard.warns
+    assert guard.reason == 'the candidate candidate was asked for "lora-2" and answered as "lora-1"'
+
+
+def test_an_adapter_that_no_request_was_for_has_no_figures() -> None:
+    suite = declaring(Arm.CANDIDATE, adapter={"names": [f"lora-{n}" for n in range(500)], "weights": "zipf"})
+    (traffic,) = traffic_classes(suite)
+    execution = measured(suite).load[0]
+    drawn = {traffic.adapter_of(suite.seed, execution.block, int(n)) for n in execution.requests.index}
+    parts = by_adapter(execution, traffic, suite.seed)
+    assert parts.keys() == drawn and len(drawn) < 500
+    assert sum(len(part.requests) for part in parts.values()) == len(execution.requests)
 
 
 def test_answers_of_the_ramp_count_too() -> None:
