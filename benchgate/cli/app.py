@@ -86,7 +86,7 @@ _BOUNDS = {
 
 
 class ColorChoice(StrEnum):
-    """When output has colours."""
+    """Choice of coloured output."""
 
     AUTO = "auto"
     ALWAYS = "always"

@@ -35,7 +35,7 @@ class EvalFormat:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One repetition of one item, and its place in the file."""
+    """Repetition of an item, with its place in the file."""
 
     place: str
     repetition: int
