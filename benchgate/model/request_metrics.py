@@ -340,7 +340,7 @@ LATENCIES: Mapping[str, Callable[[RequestColumns], FloatArray]] = MappingProxyTy
 REQUEST_LATENCIES = MappingProxyType(
     {name: latency for name, latency in LATENCIES.items() if name not in ("itl", "session_e2e")}
 )
-"""Those with one value per request."""
+"""Latencies with one value per request."""
 THROUGHPUTS: Mapping[str, Callable[[RequestColumns, float], float | None]] = MappingProxyType(
     {
         "output_throughput": output_tokens_per_s,
