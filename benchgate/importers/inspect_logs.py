@@ -36,7 +36,7 @@ from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.records import EvalItem
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.suite.quality import Quality, TaskEntry
-from benchgate.system import RECORDED_BYTES
+from benchgate.system import RECORDED_BYTES, lacking
 
 _VERSION = 2
 _LOG_START = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')  # the order of keys is part of the format
@@ -153,10 +153,9 @@ def _unpack_zstd(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
     try:
         import pyarrow
     except ImportError as exc:
-        remedy = "install `benchgate[parquet]`, or convert it: inspect log convert --to json --output-dir DIR LOG"
-        raise SuiteError(
-            [problem(path, f"is packed with Zstandard, which this Python does not read; {remedy}")]
-        ) from exc
+        found = lacking("is packed with Zstandard, which this Python does not read", "parquet")
+        conversion = "inspect log convert --to json --output-dir DIR LOG"
+        raise SuiteError([problem(path, f"{found}, or convert it: {conversion}")]) from exc
     file: IO[bytes] | None = archive.fp
     assert file is not None, "the archive is open"
     file.seek(info.header_offset + 26)  # lengths of name and extra field in the local header

@@ -24,7 +24,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.tasks.lm_eval_tasks import function_value, is_function, module_file
-from benchgate.system import write_atomic
+from benchgate.system import lacking, write_atomic
 
 OWN_TASKS = Path(lm_eval.tasks.__file__).parent
 SEED = 0  # seed of few-shot examples and of everything else that a task draws, the same in both arms
@@ -38,10 +38,8 @@ def _internals(module: str, *names: str) -> Any:
         found = None
     for name in names:
         if not hasattr(found, name):
-            version = lm_eval.__version__
-            raise SystemExit(
-                f"lm-eval {version} has no {module}.{name}, which benchgate needs; install benchgate[eval]"
-            )
+            found_here = f"lm-eval {lm_eval.__version__} has no {module}.{name}, which benchgate needs"
+            raise SystemExit(lacking(found_here, "eval"))
     return found
 
 
