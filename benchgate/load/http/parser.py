@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+LARGEST_RESPONSE_BYTES = 64 * 2**20
 _LONGEST_LINE = 8192  # of a chunk's size or a trailer
 _LONGEST_HEAD = 65536
 _LONGEST_NUMBER = 18  # digits: what is longer than that is no length, and costs time to convert
@@ -52,6 +53,8 @@ class Head:
             )
         if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
             raise MalformedResponse(f"content-length is {text[:40]!r}, not a number")
+        if int(text) > LARGEST_RESPONSE_BYTES:  # it would be waited for until the time limit of the request
+            raise MalformedResponse(f"content-length is {text}; a response has at most {LARGEST_RESPONSE_BYTES} bytes")
         return int(text)
 
     @cached_property
@@ -186,6 +189,10 @@ class Dechunker:
             if not digits or len(digits) > 16 or not _HEX.issuperset(digits):
                 raise MalformedResponse(f"{line[:40]!r} is not the size of a chunk")
             self._left = int(digits, 16)
+            if self._left > LARGEST_RESPONSE_BYTES:
+                raise MalformedResponse(
+                    f"a chunk of {self._left} bytes; a response has at most {LARGEST_RESPONSE_BYTES} bytes"
+                )
             self._state = _DATA if self._left else _TRAILER
 
 
