@@ -66,10 +66,13 @@ class Head:
     def keeps_alive(self) -> bool:
         """Return True if the connection can carry another request after this response.
 
-        Not with both chunks and a length: a proxy that believes the other one sees another next response.
+        Not with both chunks and a length: a proxy that believes the other one sees another next response. Nor after a
+        stream of llama.cpp's server, which closes unannounced a moment later: a request sent meanwhile would be lost.
         """
         framed_twice = "transfer-encoding" in self.headers and "content-length" in self.headers
-        return self.version == "HTTP/1.1" and "close" not in self._listed("connection") and not framed_twice
+        if framed_twice or self.version != "HTTP/1.1" or "close" in self._listed("connection"):
+            return False
+        return not (self.chunked and self.headers.get("server") == "llama.cpp")
 
     @cached_property
     def as_bytes(self) -> bytes:
