@@ -122,7 +122,7 @@ def _run(sending: StageRunner, start: Start | None, *, ends_on_sigterm: bool) ->
         if ends_on_sigterm and (task := asyncio.current_task()) is not None:
             loop = asyncio.get_running_loop()
             # One round later: whoever waits for an answer that has come takes it first.
-            loop.add_signal_handler(signal.SIGTERM, loop.call_soon, task.cancel)
+            loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_soon(task.cancel))
         return await sending.run(start)
 
     collects = gc.isenabled()
