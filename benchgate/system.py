@@ -23,6 +23,9 @@ from urllib.parse import unquote, urlsplit
 SUITE_BYTES = 2**20
 """Limit of a file in the suite language: its limit in characters, of four bytes each."""
 
+OWNER_ONLY = 0o600
+"""Permissions of a file with texts of users."""
+
 RECORDED_BYTES = 2**30
 """Limit of a file of prompts or texts, which is held in memory whole."""
 
@@ -39,8 +42,9 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 def atomic_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Yield a new file that takes the place of `path` when the block ends, or is removed when it raises.
 
-    Creates the folder. Keeps the permissions of the file that it replaces; a new one has `mode` less the umask. A link
-    at `path` is replaced, not followed. Raises OSError where it cannot be written, and for a device or a pipe.
+    Creates the folder. Keeps the permissions of the file that it replaces, but those of others where `mode` has none; a
+    new one has `mode` less the umask. A link at `path` is replaced, not followed. Raises OSError where it cannot be
+    written, and for a device or a pipe.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -70,7 +74,7 @@ def create_temporary(path: Path, mode: int = 0o666) -> tuple[int, Path]:
     except FileNotFoundError:
         return descriptor, temporary
     if stat.S_ISREG(replaced.st_mode):
-        os.fchmod(descriptor, replaced.st_mode & 0o777)
+        os.fchmod(descriptor, replaced.st_mode & (0o777 if mode & 0o077 else 0o700))
     return descriptor, temporary
 
 

@@ -8,19 +8,17 @@ from __future__ import annotations
 import base64
 import binascii
 import html
-import json
 import re
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from urllib.parse import quote, quote_plus, unquote
+from urllib.parse import unquote
 
 from benchgate.errors import UsageError
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.error_messages import json_object
+from benchgate.targets.error_messages import SHORTEST_SECRET, json_object, spellings
 
-_SHORTEST_SECRET = 8  # characters: a shorter one is a part of ordinary words
 _SHORTEST_NAME = 4
 _FILLER = b"redacted-"
 # Whatever a server shows of others: keys of usual forms, addresses of mail, hosts of URLs, folders, IP addresses.
@@ -48,11 +46,11 @@ class Redaction:
 
     def __init__(self, target: Target) -> None:
         self._secrets = tuple({secret for found in target.secrets for secret in _parts(found)})
-        if any(len(secret) < _SHORTEST_SECRET for secret in self._secrets):
-            needed = f"a key or secret header has fewer than {_SHORTEST_SECRET} characters"
+        if any(len(secret) < SHORTEST_SECRET for secret in self._secrets):
+            needed = f"a key or secret header has fewer than {SHORTEST_SECRET} characters"
             raise UsageError(f"{needed} and may also be ordinary text; use a longer one for the capture")
         self._names = tuple(name for name in _names(target) if len(name) >= _SHORTEST_NAME)
-        forms = {form for secret in self._secrets for form in _spellings(secret)}
+        forms = {form.encode() for secret in self._secrets for form in spellings(secret)}
         forms |= {name.encode() for name in self._names}
         self._own = re.compile(
             b"|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)) or b"(?!)", re.IGNORECASE
@@ -84,20 +82,7 @@ def _parts(secret: str) -> Iterator[str]:
         return
     if decoded.isprintable() and ":" in decoded:
         yield decoded
-        yield from (part for part in decoded.split(":", 1) if len(part) >= _SHORTEST_SECRET)
-
-
-def _spellings(secret: str) -> Iterator[bytes]:
-    raw = secret.encode()
-    yield raw
-    for text in (quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret)):
-        yield text.encode()
-    yield json.dumps(secret)[1:-1].encode()
-    yield raw.hex().encode()
-    for offset, first in ((0, 0), (1, 2), (2, 3)):  # wherever it begins within three bytes
-        encoded = base64.b64encode(b"\0" * offset + raw)[first : (offset + len(raw)) * 8 // 6]
-        yield encoded
-        yield encoded.replace(b"+", b"-").replace(b"/", b"_")
+        yield from (part for part in decoded.split(":", 1) if len(part) >= SHORTEST_SECRET)
 
 
 # Names of hosts that name nobody, and that a transcript cannot do without.

@@ -91,6 +91,12 @@ class Run:
             raise EvidenceError(f"{found}; the store is damaged") from None
 
     @property
+    def keeps_texts(self) -> bool:
+        """Return True if prompts and answers of users are stored with it."""
+        shadow = self.suite.get("shadow")
+        return isinstance(shadow, Mapping) and shadow.get("store_text") is True
+
+    @property
     def calibrates(self) -> bool:
         """Return True if both sides are one deployment, measured for its noise; such a run is not judged."""
         return self.suite.get("calibration") is True

@@ -24,7 +24,7 @@ from benchgate.report.document import OWN, Terms, document_json, verdict_documen
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
-from benchgate.system import write_atomic
+from benchgate.system import OWNER_ONLY, write_atomic
 
 if TYPE_CHECKING:
     from benchgate.report.view import Report
@@ -160,14 +160,18 @@ def report_html(decision: Decision, *, in_site: bool = False) -> str:
 def write_report(decision: Decision, path: Path) -> str:
     """Write the HTML report and return its SHA-256. Raises PublishError when writing fails."""
     data = report_html(decision).encode()
-    write_whole(path, data, "the report")
+    runs = [one.run for one in (decision.evidence, decision.reference) if one is not None]
+    write_whole(path, data, "the report", private=any(run.keeps_texts for run in runs))
     return hashlib.sha256(data).hexdigest()
 
 
-def write_whole(path: Path, data: bytes, what: str) -> None:
-    """Write a result's file atomically. Raises PublishError when that fails; `what` names it in the message."""
+def write_whole(path: Path, data: bytes, what: str, *, private: bool = False) -> None:
+    """Write a result's file atomically, `private` for its owner alone.
+
+    Raises PublishError when that fails; `what` names it in the message.
+    """
     try:
-        write_atomic(path, data)
+        write_atomic(path, data, mode=OWNER_ONLY if private else 0o666)
     except OSError as error:
         raise PublishError(f"{what} could not be written to {path}: {error.strerror}") from error
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint
@@ -19,7 +19,7 @@ from benchgate.plan.items import PlannedTask
 from benchgate.targets.address import Route
 from benchgate.targets.dialect import Dialect, Target
 
-# Environment variable of the eval process: secret headers as JSON; unset without any.
+# Environment variable of the eval process: secret headers, and the address where that is secret, as JSON.
 CREDENTIALS_VARIABLE = "BENCHGATE_EVAL_CREDENTIALS"
 
 # Seed of requests in both arms, lm-eval's own default. Each repetition adds 1.
@@ -45,11 +45,17 @@ class Job:
 
     def write(self, path: Path) -> None:
         """Write the job as JSON, without credentials."""
-        public = replace(self, target=replace(self.target, api_key=None, secret_headers={}))
+        url = "" if self.target.hides_url else self.target.url
+        public = replace(self, target=replace(self.target, url=url, api_key=None, secret_headers={}))
         path.write_text(json.dumps(asdict(public)), encoding="utf-8")
 
+    def credentials(self) -> dict[str, Any]:
+        """Return what `write` leaves out."""
+        url = {"url": self.target.url} if self.target.hides_url else {}
+        return {"secret_headers": self.target.credentials(), **url}
+
     @classmethod
-    def read(cls, path: Path, credentials: Mapping[str, str]) -> Job:
+    def read(cls, path: Path, credentials: Mapping[str, Any]) -> Job:
         """Read what `write` wrote, and add the credentials."""
         data = json.loads(path.read_text(encoding="utf-8"))
         target, tasks = data.pop("target"), []
@@ -60,7 +66,7 @@ class Job:
             "arm": Arm(target["arm"]),
             "dialect": Dialect(**target["dialect"]),
             "route": Route(**target["route"]),
-            "secret_headers": credentials,
+            **credentials,
         }
         return cls(target=Target(**target), tasks=tuple(tasks), **data)
 

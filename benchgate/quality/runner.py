@@ -344,9 +344,7 @@ class EvalProcess:
             if not any(next(functions_in(task.config), None) for task in self._job.tasks):
                 # Functions may need data that was fetched before; all other tasks have theirs in the job.
                 environment |= dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE"), str(self._folder / "cache"))
-            environment.pop(CREDENTIALS_VARIABLE, None)
-            if credentials := self._job.target.credentials():
-                environment[CREDENTIALS_VARIABLE] = json.dumps(credentials)
+            environment[CREDENTIALS_VARIABLE] = json.dumps(self._job.credentials())
             self._process = child_process.spawn(
                 "benchgate.quality.worker", arguments, log, cwd=self._folder, env=environment
             )

@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -180,6 +180,12 @@ class Database:
             advice = next((f"; {advice}" for sign, advice in _ADVICE.items() if sign in text), "")
             raise StoreError(f"the store {self.address.shown}: {text}{advice}") from exc
 
+    def restrict(self) -> None:
+        """Let an SQLite file's owner alone read it, before texts of users come into it."""
+        for path in [] if self.address.path is None else _files_of(self.address.path):
+            with suppress(OSError):  # somebody else's, who decides about it
+                path.chmod(path.stat().st_mode & 0o700)
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
@@ -188,6 +194,10 @@ class Database:
 def fetch(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[dict[str, Any]]:
     """Return all rows of a query as dictionaries."""
     return [row._asdict() for row in connection.execute(statement)]
+
+
+def _files_of(path: Path) -> list[Path]:
+    return [path.with_name(f"{path.name}{ending}") for ending in ("", "-wal", "-shm")]
 
 
 def _is_read_only(path: Path) -> bool:

@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Select, func, select
 from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
 from benchgate.model import request_metrics
 from benchgate.model.records import ABSENT, RequestColumns
-from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.run import Evidence, LoadObservation, Run
 from benchgate.model.telemetry import TelemetrySample
 from benchgate.store import rows, tables
 from benchgate.store.bundle import SUFFIX, read_bundle, read_file, write_bundle
@@ -36,7 +36,7 @@ from benchgate.store.integrity import is_uuid, validate_run
 from benchgate.store.queries import NewestRun, newest_runs
 from benchgate.store.results import require_raw
 from benchgate.store.stored_run import RAW, WholeRun, read_whole
-from benchgate.system import atomic_file, lacking
+from benchgate.system import OWNER_ONLY, atomic_file, lacking
 
 Record = dict[str, Any]
 _TRUTHS = ("valid", "left", "tokenless", "ramp")
@@ -153,7 +153,7 @@ def _write_jsonl(database: Database, run_id: str, file: Path) -> None:
 
     require_replaceable(file, f"what an export wrote of the records of run {run_id}", is_ours)
     evidence = _read_evidence(database, run_id)
-    with output_file(file) as out:
+    with output_file(file, evidence.run) as out:
         out.writelines(f"{rows.to_json(record, 'a record')}\n".encode() for record in records(evidence))
 
 
@@ -399,7 +399,7 @@ def write_records(folder: Path, evidence: Evidence) -> Iterator[Path]:
             written[kind] = arrow.Table.from_pylist(_whole_characters(listed))
     for kind, table in written.items():
         file = folder / f"{evidence.run.id}.{kind}s.parquet"
-        _write(file, table)
+        _write(file, table, evidence.run)
         yield file
 
 
@@ -430,9 +430,9 @@ def _request_schema(columns: Iterable[str]) -> Any:
     return arrow.schema([(name, kind(name)) for name in columns])
 
 
-def _write(file: Path, table: Any) -> None:
+def _write(file: Path, table: Any, run: Run | None = None) -> None:
     require_replaceable(file, "a file of Parquet", starts_with("PAR1"))
-    with output_file(file) as out:
+    with output_file(file, run) as out:
         pyarrow().parquet.write_table(table, out)
 
 
@@ -462,7 +462,7 @@ def export_bundle(database: Database, run_id: str, file: Path) -> None:
                 f"{file} is there, and it is the bundle of run {old.id}, not of {whole.id}; {_NOT_REPLACED}"
             )
         _require_nothing_lost(old, whole, file)
-    with output_file(file) as out:
+    with output_file(file, rows.read_run(whole.run, whole.of(tables.arm))) as out:
         out.write(data)
 
 
@@ -486,10 +486,13 @@ def _require_nothing_lost(old: WholeRun, new: WholeRun, file: Path) -> None:
 
 
 @contextmanager
-def output_file(file: Path) -> Iterator[BinaryIO]:
-    """Yield a new file that takes the place of `file` when the block ends. Raises StoreError where it cannot."""
+def output_file(file: Path, run: Run | None = None) -> Iterator[BinaryIO]:
+    """Yield a new file that takes the place of `file` when the block ends. Raises StoreError where it cannot.
+
+    It holds records of `run`: its owner alone reads it where the run keeps texts.
+    """
     try:
-        with atomic_file(file) as out:
+        with atomic_file(file, mode=OWNER_ONLY if run is not None and run.keeps_texts else 0o666) as out:
             yield out
     except OSError as exc:
         raise StoreError(f"{file} could not be written: {exc.strerror or exc}") from exc

@@ -222,6 +222,8 @@ def _import_run(target: Callable[[], Database], source: RunSource) -> ImportResu
     try:
         whole = source.read()
         validate_run(whole, source.name)
+        if rows.read_run(whole.run, whole.of(tables.arm)).keeps_texts:
+            target().restrict()
         with target().writing() as connection:
             clock.require_by_now(connection, whole.id, whole.instants())
             with _exclusive(target(), connection, whole.id):

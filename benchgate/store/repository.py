@@ -112,6 +112,8 @@ class Store:
         `note` is called with a message when that happens.
         """
         self._locks.require(run.id)
+        if run.keeps_texts:
+            self._database.restrict()
         with ExitStack() as on_error:
             on_error.callback(self._locks.release, run.id)
             writer = RunWriter.begin(self._database, run, plan, spool=spool, note=note)

@@ -18,6 +18,7 @@ from benchgate.suite.deployment import (
     MaxTokensField,
     base_address,
     check_proxy,
+    reference_name,
     resolve_secret,
     written_out,
 )
@@ -141,6 +142,7 @@ class Target:
 
     `url` is the base without a trailing slash; `api_key` is resolved, never stored and never shown, and so are
     `secret_headers`. `open_headers` stand in the suite as they are. Names of headers are in lower case.
+    `hides_url`: the suite refers to the address, whose path may be a credential too.
     """
 
     arm: Arm
@@ -151,6 +153,7 @@ class Target:
     open_headers: Mapping[str, str] = field(default_factory=dict)
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     route: Route = DIRECT
+    hides_url: bool = False
 
     def with_adapter(self, name: str) -> Target:
         """Return the target for requests that are all for one adapter."""
@@ -189,6 +192,8 @@ class Target:
         """The texts to redact in whatever a server sends: some repeat what they were sent."""
         credentials = self.credentials()
         found = {part for value in credentials.values() for part in (value, value.partition(" ")[2].strip()) if part}
+        if self.hides_url and (prefix := ServerAddress.of(self.url).prefix):
+            found.add(prefix)
         return tuple(sorted(found, key=lambda part: (-len(part), part)))
 
     def redact(self, text: str) -> str:
@@ -280,6 +285,7 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
             name: resolve_secret(value, environment) for name, value in spec.headers.items() if name not in shown
         },
         route=route_of(spec, proxy, folder),
+        hides_url=reference_name(spec.url or "") is not None,
     )
     if url.startswith("https:"):
         tls_context(target.route)
