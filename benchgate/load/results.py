@@ -19,15 +19,16 @@ from typing import Self
 
 import numpy as np
 
-from benchgate.load.decode.record import decode
+from benchgate.load.decode.record import decode, failure_and_content
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
-from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns
+from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns, RequestRecord, VerifiedAnswer
 from benchgate.model.request import ModelRequest
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import ClientUse
+from benchgate.plan.model import VerifiedItem
 from benchgate.targets.dialect import Target
 
 
@@ -40,9 +41,10 @@ def no_rows() -> RequestColumns:
 class ClassResult:
     """A class of traffic. `requests` are the measured ones, `left` those broken off on purpose.
 
-    `ramp` are those that were sent to bring the stage into steady state and to hold it there. `window_s` runs from the
-    first intended send to the last end or intended send of `requests`. Where `in_steady_state`, for a closed loop that
-    was held full, it is the time in which the measured requests began: up to the first intended send after them.
+    `ramp` are those that were sent to bring the stage into steady state and to hold it there, and the eval items.
+    `window_s` runs from the first intended send to the last end or intended send of `requests`. Where
+    `in_steady_state`, for a closed loop that was held full, it is the time in which the measured requests began: up to
+    the first intended send after them.
     """
 
     name: str  # "" when the stage has no other
@@ -51,6 +53,7 @@ class ClassResult:
     left: RequestColumns = field(default_factory=no_rows)
     ramp: RequestColumns = field(default_factory=no_rows)
     in_steady_state: bool = False
+    answers: tuple[VerifiedAnswer, ...] = ()  # to the eval items, which are in `ramp`
 
     @property
     def recorded(self) -> int:
@@ -201,6 +204,7 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
     builder, names = ColumnBuilder(), array("q")
     first_ns, last_ns, tail_ns = None, 0, None
     cancelled_at_ns, unstreamed = dict[int, int](), dict[int, int]()
+    answers = dict[int, VerifiedAnswer]()
     for number, intended_ns, epoch_ns, response, phase in read_spool(spool):
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
@@ -216,12 +220,17 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
                 unstreamed[number] = ask.output_tokens
         if phase is Phase.TAIL:
             tail_ns = intended_ns if tail_ns is None else min(tail_ns, intended_ns)
-        if phase is Phase.MEASURED and (part.holds_slots or not leaves):
+        item = None if request is None else request.item
+        if item is not None:
+            text = failure_and_content(response, ask, target)[1].text
+            answers[number] = _verified_answer(item, record, text)
+        if phase is Phase.MEASURED and (part.holds_slots or not leaves) and item is None:
             last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
             first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
         if request is not None and request.turn is not None:
             record = replace(record, session=number - request.turn.turn)
-        builder.add(record if phase is Phase.MEASURED else replace(record, ramp=True))
+        measured = phase is Phase.MEASURED and item is None
+        builder.add(record if measured else replace(record, ramp=True))
         answered = whole and not leaves and len(record.chunk_ns) > 0
         names.append(hash(name) or 1 if answered and name is not None else NO_NAME)
     columns = builder.columns()
@@ -231,6 +240,9 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         repeated[again] = True
         error, detail = columns.error.but(repeated, ErrorClass.PROTOCOL), columns.error_detail.but(repeated, _TWICE)
         columns = replace(columns, error=error, error_detail=detail)
+        for number in columns.index[again].tolist():
+            if number in answers:
+                answers[number] = replace(answers[number], answer=None, error=_TWICE)
     unanswered = unanswered_requests(columns, cancelled_at_ns, unstreamed)
     last_ns = max([last_ns, *(cancelled_at_ns[number] for number in unanswered)])
     if unanswered:  # time-outs instead of cancelled
@@ -241,7 +253,23 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
     if part.holds_slots and tail_ns is not None:
         last_ns = tail_ns
     window_s = max(0, last_ns - (first_ns or 0)) / _NS
-    return ClassResult(part.name, parts.measured, window_s, parts.left, parts.ramp, part.holds_slots)
+    verified = tuple(answers[number] for number in sorted(answers))
+    return ClassResult(part.name, parts.measured, window_s, parts.left, parts.ramp, part.holds_slots, verified)
+
+
+def _verified_answer(item: VerifiedItem, record: RequestRecord, text: str) -> VerifiedAnswer:
+    if record.error is not None or record.end_ns is None or record.sent_ns is None:
+        why = f"{record.error or 'unanswered'}: {record.error_detail or 'no whole answer'}"
+        return VerifiedAnswer(item.task, item.item_id, error=why)
+    return VerifiedAnswer(
+        item.task,
+        item.item_id,
+        text,
+        record.finish_reason,
+        record.output_tokens,
+        record.input_tokens,
+        record.end_ns - record.sent_ns,
+    )
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:
@@ -257,6 +285,7 @@ def merged(results: Sequence[StageResult]) -> StageResult:
             concatenate_columns([share.left for share in shares]),
             concatenate_columns([share.ramp for share in shares]),
             any(share.in_steady_state for share in shares),
+            tuple(chain.from_iterable(share.answers for share in shares)),
         )
         for shares in zip(*(result.classes for result in results), strict=True)
     )
@@ -332,13 +361,25 @@ def lost_worker(shard: Shard) -> StageResult:
             classes.append(read)
             continue
         answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
-        unsent = ColumnBuilder()
+        unsent, answers = ColumnBuilder(), list(read.answers)
         for request in part.requests:
             if request.index not in answered:
                 failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
                 record, _ = decode(request.index, request.offset_ns or 0, 0, Response.unsent(failure))
                 if request.turn is not None:
                     record = replace(record, session=request.index - request.turn.turn)
+                if request.item is not None:
+                    record = replace(record, ramp=True)
+                    answers.append(_verified_answer(request.item, record, ""))
                 unsent.add(record)
-        classes.append(replace(read, requests=concatenate_columns([read.requests, unsent.columns()])))
+        parts = split_by_use(unsent.columns())
+        requests, ramp = ([read.requests, parts.measured], [read.ramp, parts.ramp])
+        classes.append(
+            replace(
+                read,
+                requests=concatenate_columns(requests),
+                ramp=concatenate_columns(ramp),
+                answers=tuple(answers),
+            )
+        )
     return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

@@ -319,6 +319,20 @@ class EvalItem:
         return bool(self.score) if self.score in (0.0, 1.0) else None
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedAnswer:
+    """Answer of one side to an eval item that was sent among the requests of a stage, not yet scored."""
+
+    task: str
+    item_id: str
+    answer: str | None = None  # None with an `error`
+    finish_reason: str | None = None
+    output_tokens: int | None = None
+    input_tokens: int | None = None
+    latency_ns: int | None = None
+    error: str | None = None
+
+
 class AnswerAgreement(StrEnum):
     """Agreement of two answers, closest first."""
 

@@ -261,7 +261,7 @@ def require_power(store: Store, suite: Suite, plan: Plan, warn: Callable[[str], 
 
 def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
     """Return the policy's checks over what the plan will measure, with the ids that the gate will give them."""
-    is_continuous = {task.name: task.scale == "continuous" for task in plan.tasks}
+    is_continuous = {task.name: task.scale == "continuous" for task in plan.tasks} | dict.fromkeys(plan.verified, False)
     by_unit = {suite.unit_name(task): continuous for task, continuous in is_continuous.items()}
     judged = []
     for spec in specs_over(suite, is_continuous):

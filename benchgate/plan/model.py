@@ -65,6 +65,14 @@ class SessionCall(Turn):
 
 
 @dataclass(frozen=True, slots=True)
+class VerifiedItem:
+    """Eval item that a request sends; its prompt is made before the load (`plan.verification.with_prompts`)."""
+
+    task: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedRequest:
     """Planned request."""
 
@@ -74,6 +82,7 @@ class PlannedRequest:
     seed: int
     turn: Turn | None = None
     leave: ClientCancellation | None = None  # the client cancels on purpose
+    item: VerifiedItem | None = None
 
 
 class RampSource(Protocol):

@@ -18,7 +18,7 @@ from benchgate.plan.client_demand import (
     stage_demands,
     workers_needed,
 )
-from benchgate.plan.model import PlannedClass, PlannedStage
+from benchgate.plan.model import PlannedClass, PlannedStage, VerifiedItem
 from benchgate.plan.power import PromotionChance, forecast_power, shortfalls
 from benchgate.plan.prompts import prompt_pieces, text_tokens
 from benchgate.plan.salt import MARK_PIECES
@@ -75,7 +75,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
         amount = RunCost(
             blocks=blocks,
             requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
-            input_tokens=input_tokens(suite, stages) * arms,
+            input_tokens=(input_tokens(suite, stages) + _verified_tokens(plan, stages)) * arms,
             output_tokens=output_tokens(stages) * arms,
             seconds=seconds,
             usd=_usd(suite, seconds),
@@ -90,6 +90,21 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
     return _with_ramp(
         stages, lambda stage, group, ask: text_tokens(ask.content, letters=stage.observed_as(group) in byte_level)
     )
+
+
+def _verified_tokens(plan: Plan, stages: Sequence[PlannedStage]) -> int:
+    """Estimate the tokens of the prompts of eval items, by the words of their rows and of as many examples."""
+    sent = {request.item for stage in stages for request in stage.requests if request.item is not None}
+    total = 0
+    for task in plan.tasks if sent else ():
+        shots = task.config.get("num_fewshot")
+        repeated = 1 + (shots if isinstance(shots, int) else 0)
+        total += sum(
+            text_tokens(row) * repeated
+            for item_id, row in zip(task.item_ids, task.rows, strict=True)
+            if VerifiedItem(task.name, item_id) in sent
+        )
+    return total
 
 
 def output_tokens(stages: Sequence[PlannedStage]) -> int:
@@ -173,6 +188,7 @@ class Preview:
     load_s_known: bool  # False with closed loops, whose speed depends on the servers
     capacity_requests: int  # of all sides at most; 0 without a search
     eval_items: int
+    verified_items: int  # of evals, sent among the requests of the load and counted there
     to_fetch: tuple[str, ...]  # eval data sets not on this machine, whose items are not counted
     text_positions: int  # of fixed texts, on each side
     shadow_prompts: int
@@ -248,6 +264,7 @@ def preview(
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
         eval_items=eval_items,
+        verified_items=sum(plan.verified.values()) * arms,
         to_fetch=tuple(dict.fromkeys(task.needs for task in plan.tasks if task.needs is not None)),
         text_positions=sum(piece.positions for piece in plan.pieces),
         shadow_prompts=len(plan.shadow),

@@ -35,6 +35,7 @@ from benchgate.plan.items import (
 from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedStage
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
+from benchgate.plan.verification import verified_counts, with_verified_items
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round_of
 from benchgate.suite.schema import Suite, measured_arms
@@ -87,6 +88,11 @@ class Plan:
             spelled["judge_prompt_sha256"] = text_sha256(self.judge_prompt)
         return canonical_json(spelled)
 
+    @cached_property
+    def verified(self) -> dict[str, int]:
+        """Return the number of eval items of each task at each stage, by name (`add@c16`)."""
+        return verified_counts(self.blocks)
+
     @property
     def sha256(self) -> str:
         """Return the identity of the plan."""
@@ -126,6 +132,9 @@ def make_plan(
         if quality.stop_early:  # the rows answered by an early end must be a random sample
             planned = planned.shuffled(np.random.default_rng([seed, 3, number]))
         planned_tasks.append(planned)
+    shares = {stage.name: stage.verify_ratio for stage in load.sweep if stage.verify_ratio} if load is not None else {}
+    if shares and quality is not None:
+        blocks = list(with_verified_items(blocks, shares, quality, planned_tasks, seed))
     prompts: Sequence[ShadowPrompt] = ()
     if suite.shadow is not None:
         prompts = sample_repeated_prompts(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, seed)
@@ -249,7 +258,7 @@ def stage_to_json(stage: PlannedStage) -> dict[str, object]:
         requests = []
         for request in group.requests:
             spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
-            for name in ("turn", "leave"):
+            for name in ("turn", "leave", "item"):
                 if (part := getattr(request, name)) is not None:
                     spelled[name] = asdict(part)
             requests.append({**spelled, **_ask(request.ask)})

@@ -306,6 +306,14 @@ class Stage(Section):
         "Several classes of traffic at once, judged separately", min_length=1
     )
     actions: tuple[Action, ...] | None = optional("Actions on the deployment during the stage", min_length=1)
+    verify_ratio: PositivePercent | None = optional(
+        "Send items of `quality.tasks` among the requests, so many per request of the stage, for a check of "
+        "`accuracy` with this `stage`. Each generated task that is right or wrong takes part, and each item is sent "
+        "once to each arm, in the same place. Failures of these requests are in `error_rate`; latency, throughput "
+        "and `goodput` leave them out",
+        alias="verify",
+        le=0.5,
+    )
     # Computed from rate and duration where they are given, so that nobody downstream has to.
     requests: Whole = key(
         "Requests per block and arm. Default: mean rate times duration",
@@ -457,7 +465,8 @@ _MEANS_NOTHING = {
     "trace": "beside `trace`, which brings its own instants; leave it out",
 }
 _NO_RAMP = "`ramp` means nothing beside `actions`, whose instants count from the start of the stage; leave it out"
-_OTHER_KEYS = {"stage", "actions", "workload", "input", "output", "prefix"}  # keys that say nothing of when it sends
+# Keys that say nothing of when it sends.
+_OTHER_KEYS = {"stage", "actions", "workload", "input", "output", "prefix", "verify"}
 
 
 def _written_keys(stage: Stage) -> dict[str, Any]:
@@ -485,6 +494,8 @@ def _complaint(stage: Stage) -> str | None:
 
 
 def _classes_complaint(stage: Stage, classes: Mapping[str, ClassSpec]) -> str | None:
+    if stage.verify_ratio is not None:
+        return "`verify` sends items among the requests of a stage without `classes`; leave one of them out"
     stray = sorted(_written_keys(stage).keys() - {"stage", "classes", "actions"})
     if stray:
         return f"`{stray[0]}` means nothing beside `classes`, each of which has its own; move it there"
