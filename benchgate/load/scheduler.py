@@ -39,6 +39,8 @@ from benchgate.timestamps import monotonic_of
 
 _NS = 1_000_000_000
 _SHOWN_EVERY_S = 0.25  # number of requests in flight
+_OPEN_EARLY_NS = 1_500_000_000  # between opening connections and a start that was fixed beforehand, and
+_CONNECT_NS = 1_000_000  # more for each
 
 
 class CancelScope:
@@ -472,16 +474,25 @@ class StageRunner:
     """Runs one worker's share of a stage. `in_flight` is kept current for a display in another process."""
 
     def __init__(
-        self, target: Target, pool: Pool, classes: Sequence[PreparedClass], in_flight: InFlight | None = None
+        self,
+        target: Target,
+        pool: Pool,
+        classes: Sequence[PreparedClass],
+        in_flight: InFlight | None = None,
+        start_at_ns: int | None = None,
     ) -> None:
         self._target = target
         self._pool = pool
         self._classes = classes
         self._in_flight = in_flight
+        self._start_at_ns = start_at_ns
         self._epoch_ns = 0
 
     async def run(self, start: Start | None) -> StageTimings:
-        """Send everything and wait for it all. Without `start` the stage begins once the connections are open."""
+        """Send everything and wait for it all.
+
+        Without `start` the stage begins at `start_at_ns`, or once the connections are open.
+        """
         try:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(EventLoopProbe())
@@ -492,11 +503,16 @@ class StageRunner:
                     for group, alarm in zip(self._classes, alarms, strict=True)
                 ]
                 alarm = stack.enter_context(Alarm())
-                await self._pool.open(sum(group.level.connections for group in self._classes))
+                connections = sum(group.level.connections for group in self._classes)
+                if self._start_at_ns is not None:  # servers close a connection that is unused for some seconds
+                    open_at_ns = self._start_at_ns - _OPEN_EARLY_NS - connections * _CONNECT_NS
+                    await asyncio.sleep((open_at_ns - time.time_ns()) / _NS)
+                await self._pool.open(connections)
                 self._epoch_ns, late_s = monotonic_ns(), 0.0
-                if start is not None:
-                    # The loop goes on meanwhile: a connection may close.
-                    self._epoch_ns = monotonic_of(await asyncio.to_thread(start))
+                # The loop goes on meanwhile: a connection may close.
+                start_ns = self._start_at_ns if start is None else await asyncio.to_thread(start)
+                if start_ns is not None:
+                    self._epoch_ns = monotonic_of(start_ns)
                     late_s = max(0, monotonic_ns() - self._epoch_ns) / _NS
                     await alarm.until(self._epoch_ns)
                 cpu_s = time.process_time()
