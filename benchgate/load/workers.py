@@ -32,6 +32,7 @@ from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.load.live import StageMonitor, Watch
+from benchgate.load.operator_limits import require_allowed
 from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
 from benchgate.load.scheduler import InFlight, PreparedClass, StageRunner, StageTimings, Start
@@ -62,8 +63,9 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
     The spools of a shard that has a place for them stay there: the result may never reach its receiver.
     `start` is called once the connections are open and gives the start that all workers share. Without it the stage
     starts then, or at the shard's own `start_at_ns`. Raises TargetError when the target's address or key is none,
-    StoreError when a spool cannot be written.
+    StoreError when a spool cannot be written, LimitError beyond the operator's limits.
     """
+    most_rps = require_allowed(shard)
     with _place(shard) as path:
         paths = shard.spools(path)
         with ExitStack() as stack:
@@ -83,7 +85,7 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns), start)
+            sent = _run(StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps), start)
         use = sent.client
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -122,7 +124,7 @@ def _run(sending: StageRunner, start: Start | None) -> StageTimings:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_until_terminated(sending.run(start)))
     except BaseExceptionGroup as group:
-        refused, other = group.split(StoreError)
+        refused, other = group.split(BenchgateError)
         if refused is None or other is not None:
             raise
         first: BaseException = refused

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from benchgate import __version__
 from benchgate.errors import BenchgateError, ClusterError, StoreError, UsageError
+from benchgate.load.operator_limits import require_allowed
 from benchgate.load.results import StageResult
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs
 from benchgate.load.spool_folder import SpoolFolder, spool_folder
@@ -107,8 +108,9 @@ class _Stopped(Exception):
 def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> StageResult:
     """Send one shard and leave its files in the spool folder. `texts` are the options as they were typed.
 
-    Raises UsageError for a shard that was begun before, ClusterError if its process was lost, and KeyboardInterrupt
-    when it was stopped, also by the stop file; what was answered is in the folder then.
+    Raises UsageError for a shard that was begun before, LimitError beyond the operator's limits, ClusterError if its
+    process was lost, and KeyboardInterrupt when it was stopped, also by the stop file; what was answered is in the
+    folder then.
     """
     options = with_model(options)
     target, engine = target_of(options)
@@ -116,6 +118,7 @@ def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptio
     shares = stage_of(options, target, options.service_s).split(place.shards)
     if place.shard >= len(shares):
         raise UsageError(f"a closed loop of {options.concurrency} has no more shards than that; found {place.shards}")
+    require_allowed(shares[place.shard])
     process = WorkerProcess(fork=True)  # before an object store's client starts threads
     try:
         with spool_folder(place.spool) as folder:
