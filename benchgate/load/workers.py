@@ -174,6 +174,7 @@ class WorkerProcess:
         self._in_flight: InFlight = context.RawValue("q", 0)
         self._process = context.Process(target=_serve, args=(theirs, self._in_flight), daemon=True)
         self._process.start()
+        self._terminated = False
         theirs.close()
 
     @property
@@ -225,14 +226,15 @@ class WorkerProcess:
         received = self._receive()
         return received if isinstance(received, StageResult) else None
 
-    def terminate(self) -> None:
-        """End its stage within a second, with every answer that has ended in its spool."""
+    def begin_to_end(self) -> None:
+        """Have it end its stage, with every answer that has ended in its spool. `stop` follows."""
         self._process.terminate()
-        self._process.join(_TERMINATE_S)
-        self.stop()
+        self._terminated = True
 
     def stop(self) -> None:
-        """End it at once."""
+        """End it at once; after `begin_to_end` within a second."""
+        if self._terminated:
+            self._process.join(_TERMINATE_S)
         self._process.kill()
         self._process.join(_STOP_S)
         self._pipe.close()
@@ -388,6 +390,8 @@ class Fleet:
         self._shards = []
 
     def _stop(self) -> None:
+        for process in self._processes.values():
+            process.begin_to_end()
         while self._processes:
             _, process = self._processes.popitem()
             process.stop()

@@ -131,7 +131,8 @@ def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptio
                 process.begin(share)
                 result = process.result(tick)
             except (KeyboardInterrupt, _Stopped) as stop:
-                process.terminate()
+                process.begin_to_end()
+                process.stop()
                 _retried(lambda: files.end_early(STOPPED))
                 raise KeyboardInterrupt from stop
             except BenchgateError as error:
