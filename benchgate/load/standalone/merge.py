@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -56,36 +56,38 @@ def merge_shards(urls: Sequence[str]) -> dict[str, object]:
 
 def _merge(found: Mapping[int, _Found]) -> dict[str, object]:
     stages = [found[shard].begin.stage for shard in sorted(found)]
-    # The stage of most shards; the lowest shard's of two that are as common.
-    stage = max(stages, key=stages.count)
+    stage = max(stages, key=stages.count)  # that of most shards; of two as common, the lowest shard's
     options = _options(stage)
     target, engine = target_of(options)
-    results, rows = list[StageResult](), list[dict[str, object]]()
-    for share in stage_of(options, target, options.service_s).split(stage.shards):
-        one = found.get(share.worker)
-        if one is None:
-            name = f"shard {share.worker}/{stage.shards}"
-            result = lost_worker(share, f"{name} is missing: it was never begun")
-        else:
-            name = one.begin.name
-            result = _read(one, share, stage, target, options)
-        results.append(result)
-        rows.append(
-            {
-                "shard": share.worker,
-                "host": None if one is None else one.begin.host,
-                "requests": sum(group.recorded for group in result.classes),
-                "faults": [fault.removeprefix(f"{name} ") for fault in result.client.faults],
-            }
-        )
-    strays = [found[shard].begin.name for shard in sorted(found) if shard >= len(results)]
-    if strays:
-        fault = f"{' and '.join(strays)} belong to a load test of another number of shards than {stage.shards}"
-        first = results[0]
-        results[0] = replace(first, client=replace(first.client, faults=(*first.client.faults, fault)))
-    partial = any(fault.endswith(STOPPED) for result in results for fault in result.client.faults)
-    document = describe(options, engine, merged(results), partial=partial, warmup=None)
-    return {**document, "shards": rows}
+    shares = stage_of(options, target, options.service_s).split(stage.shards)
+    strays = [found[shard].begin.name for shard in sorted(found) if shard >= len(shares)]
+    rows = list[dict[str, object]]()
+
+    def results() -> Iterator[StageResult]:
+        """Read one shard after another, and note what is in each."""
+        for share in shares:
+            one = found.get(share.worker)
+            name = f"shard {share.worker}/{stage.shards}" if one is None else one.begin.name
+            if one is None:
+                result = lost_worker(share, f"{name} is missing: it was never begun")
+            else:
+                result = _read(one, share, stage, target, options)
+            if strays and not rows:
+                fault = f"{' and '.join(strays)} belong to a load test of another number of shards than {stage.shards}"
+                result = replace(result, client=replace(result.client, faults=(*result.client.faults, fault)))
+            rows.append(
+                {
+                    "shard": share.worker,
+                    "host": None if one is None else one.begin.host,
+                    "requests": sum(group.recorded for group in result.classes),
+                    "faults": [fault.removeprefix(f"{name} ") for fault in result.client.faults],
+                }
+            )
+            yield result
+
+    result = merged(list(results()))
+    partial = any(fault.endswith(STOPPED) for fault in result.client.faults)
+    return {**describe(options, engine, result, partial=partial, warmup=None), "shards": rows}
 
 
 def _options(stage: ShardedStage) -> LoadOptions:
