@@ -192,6 +192,12 @@ def test_shard_that_cannot_be_used_makes_the_load_invalid_by_its_name(
     assert document["requests"]["ok"] == whole - 1 - (0 if kept else lost - (50 % 4 == 2))
 
 
+def test_shards_are_merged_by_the_version_that_sent_them(tmp_path: Path) -> None:
+    leave(tmp_path, 2, stage=dict.fromkeys(range(2), {"benchgate": "0.0.1"}))
+    with pytest.raises(UsageError, match=r"sent by benchgate 0\.0\.1"):
+        merge_shards([str(tmp_path)])
+
+
 def test_damaged_result_is_not_read_as_one(tmp_path: Path) -> None:
     leave(tmp_path, 2)
     columns = tmp_path / "shard-1-of-2.columns"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_strain import strains
 from benchgate.load.results import StageResult, lost_worker, merged, salvage
@@ -57,6 +58,10 @@ def merge_shards(urls: Sequence[str]) -> dict[str, object]:
 def _merge(found: Mapping[int, _Found]) -> dict[str, object]:
     stages = [found[shard].begin.stage for shard in sorted(found)]
     stage = max(stages, key=stages.count)  # that of most shards; of two as common, the lowest shard's
+    if stage.benchgate != __version__:
+        raise UsageError(
+            f"the shards were sent by benchgate {stage.benchgate}, and this is {__version__}; merge with that"
+        )
     options = _options(stage)
     target, engine = target_of(options)
     shares = stage_of(options, target, options.service_s).split(stage.shards)
