@@ -193,7 +193,7 @@ def test_shard_that_cannot_be_used_makes_the_load_invalid_by_its_name(
 
 
 def test_shards_are_merged_by_the_version_that_sent_them(tmp_path: Path) -> None:
-    leave(tmp_path, 2, stage=dict.fromkeys(range(2), {"benchgate": "0.0.1"}))
+    leave(tmp_path, 2, stage={shard: {"benchgate": "0.0.1"} for shard in range(2)})
     with pytest.raises(UsageError, match=r"sent by benchgate 0\.0\.1"):
         merge_shards([str(tmp_path)])
 
