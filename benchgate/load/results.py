@@ -301,8 +301,10 @@ def _window_s(shares: Sequence[ClassResult]) -> float:
         return 0.0
     if all(share.in_steady_state and share.window_s > 0 for share in shares):
         return sum(len(share.requests) for share in shares) / sum(len(s.requests) / s.window_s for s in shares)
-    first_s = [int(share.requests.intended_ns.min()) / _NS for share in shares]
-    return max(first + share.window_s for first, share in zip(first_s, shares, strict=True)) - min(first_s)
+    # In whole nanoseconds, so that the window does not depend on the number of shares.
+    first_ns = [int(share.requests.intended_ns.min()) for share in shares]
+    last_ns = max(first + round(share.window_s * _NS) for first, share in zip(first_ns, shares, strict=True))
+    return (last_ns - min(first_ns)) / _NS
 
 
 def _merged_use(uses: Sequence[ClientUse]) -> ClientUse:
@@ -347,13 +349,13 @@ def remove_spools(shard: Shard) -> None:
         spool.unlink(missing_ok=True)
 
 
-def lost_worker(shard: Shard) -> StageResult:
-    """Return what a lost worker had answered, and the rest of its share as never sent.
+def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
+    """Return what a lost worker had answered, and the rest of its share as never sent. `fault` says how it was lost.
 
     A request in flight with the worker counts as never sent too. In a closed loop for a time, and in the background,
     it is unknown what it would have sent.
     """
-    fault = f"{shard.name} was lost"
+    fault = f"{shard.name} was lost" if fault is None else fault
     left = salvage(shard)
     classes = []
     for part, read in zip(shard.parts, left.classes, strict=True):

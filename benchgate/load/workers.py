@@ -32,6 +32,7 @@ from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.load.live import StageMonitor, Watch
+from benchgate.load.operator_limits import require_allowed
 from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
 from benchgate.load.scheduler import InFlight, PreparedClass, StageRunner, StageTimings, Start
@@ -56,13 +57,18 @@ def run_stage(
     return run_shard(stage_shard(target, stage, limits=limits, audit=audit, service_s=service_s))
 
 
-def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | None = None) -> StageResult:
+def run_shard(
+    shard: Shard, start: Start | None = None, in_flight: InFlight | None = None, *, ends_on_sigterm: bool = False
+) -> StageResult:
     """Run one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
     The spools of a shard that has a place for them stay there: the result may never reach its receiver.
-    `start` is called once the connections are open and gives the start that all workers share; without it the stage
-    starts then. Raises TargetError when the target's address or key is none, StoreError when a spool cannot be written.
+    `start` is called once the connections are open and gives the start that all workers share. Without it the stage
+    starts then, or at the shard's own `start_at_ns`. Raises TargetError when the target's address or key is none,
+    StoreError when a spool cannot be written, LimitError beyond the operator's limits, ClusterError when it is far too
+    late, and with `ends_on_sigterm` CancelledError after a SIGTERM, once every answer that has come is in the spool.
     """
+    most_rps = require_allowed(shard)
     with _place(shard) as path:
         paths = shard.spools(path)
         with ExitStack() as stack:
@@ -82,7 +88,8 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(StageRunner(shard.target, pool, classes, in_flight), start)
+            runner = StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps)
+            sent = _run(runner, start, ends_on_sigterm=ends_on_sigterm)
         use = sent.client
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -114,14 +121,21 @@ def _prepared(target: Target, requests: Requests, level: Level, folder: Path) ->
             yield queue
 
 
-def _run(sending: StageRunner, start: Start | None) -> StageTimings:
+def _run(sending: StageRunner, start: Start | None, *, ends_on_sigterm: bool) -> StageTimings:
+    async def run() -> StageTimings:
+        if ends_on_sigterm and (task := asyncio.current_task()) is not None:
+            loop = asyncio.get_running_loop()
+            # One round later: whoever waits for an answer that has come takes it first.
+            loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_soon(task.cancel))
+        return await sending.run(start)
+
     collects = gc.isenabled()
     gc.disable()  # a collection in the middle of a stage would stop the clock of every stream
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(sending.run(start))
+            return runner.run(run())
     except BaseExceptionGroup as group:
-        refused, other = group.split(StoreError)
+        refused, other = group.split(BenchgateError)
         if refused is None or other is not None:
             raise
         first: BaseException = refused
@@ -145,6 +159,7 @@ def _place(shard: Shard) -> Iterator[Path]:
 _READY = "ready"
 _STUCK_S = 60.0  # without any use of CPU: a worker at work uses some every few milliseconds
 _STOP_S = 10.0
+_END_S = 5.0  # to keep what was answered
 _TICK_S = 0.5
 
 
@@ -213,8 +228,14 @@ class WorkerProcess:
         received = self._receive()
         return received if isinstance(received, StageResult) else None
 
-    def stop(self) -> None:
-        """End it at once."""
+    def end(self) -> None:
+        """Signal it to keep what was answered and to end."""
+        self._process.terminate()
+        self._pipe.close()  # it may be waiting for its start
+
+    def stop(self, within_s: float = 0.0) -> None:
+        """End it at once; after `end`, when this time is over."""
+        self._process.join(within_s)
         self._process.kill()
         self._process.join(_STOP_S)
         self._pipe.close()
@@ -260,14 +281,20 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
         except EOFError:
             return
         try:
-            result: StageResult | BenchgateError = run_shard(shard, start, in_flight)
+            awaited = start if shard.start_at_ns is None else None
+            result: StageResult | BenchgateError = run_shard(shard, awaited, in_flight, ends_on_sigterm=True)
         except BenchgateError as error:
             result = error
-        pipe.send(result)
+        except asyncio.CancelledError:
+            return
+        try:
+            pipe.send(result)
+        except OSError:  # the parent ended the stage just now
+            return
 
 
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
-_READY_S = 120.0  # to start a process and open its connections
+READY_S = 120.0  # to start a process and open its connections
 
 Begins = Callable[[int], None]
 
@@ -333,7 +360,7 @@ class Fleet:
     def _run(self, begins: Begins | None) -> list[StageResult]:
         for shard in self._shards:
             self._process(shard).begin(shard)
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + READY_S
         ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
         start_ns = time.time_ns() + _START_IN_NS
         if begins is not None:
@@ -366,6 +393,8 @@ class Fleet:
         self._shards = []
 
     def _stop(self) -> None:
+        for process in self._processes.values():
+            process.end()
         while self._processes:
             _, process = self._processes.popitem()
-            process.stop()
+            process.stop(_END_S)
