@@ -14,9 +14,12 @@ import pytest
 
 from benchgate import __version__
 from benchgate.errors import ClusterError, StoreError, UsageError
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
 from benchgate.load.results import ClassResult, StageResult
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles
 from benchgate.load.shards import Shard
+from benchgate.load.spool import Spool, SpoolEntry
 from benchgate.load.spool_folder import spool_folder
 from benchgate.load.standalone.merge import merge_shards
 from benchgate.load.standalone.options import LoadOptions
@@ -207,6 +210,21 @@ def test_damaged_result_is_not_read_as_one(tmp_path: Path) -> None:
     document: Any = merge_shards([str(tmp_path)])
     assert document["client"]["reasons"][0].startswith("shard 1/2 on host-1 left a result that cannot be read")
     assert document["requests"]["ok"] == len(records()[::2]) - 1
+
+
+def test_secrets_are_cut_out_of_the_answers_of_a_killed_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = b'{"error": "bad key sk-secret-1234"}'
+    answer = Response(sent_ns=1, over_ns=9, head=Head("HTTP/1.1", 401, {}), body=[(6, body)], whole=True)
+    with spool_folder(str(tmp_path)) as folder:
+        files = ShardFiles(folder, 0, 1)
+        files.begin(ShardBegin.here(stage_document(1), 0, ("SHARD_TEST_KEY",)))
+        with Spool(files.answers) as spool:
+            spool.append(SpoolEntry(0, 0, 0, answer))
+    with pytest.raises(UsageError, match="raw answers, in which the server may have repeated SHARD_TEST_KEY; set it"):
+        merge_shards([str(tmp_path)])
+    monkeypatch.setenv("SHARD_TEST_KEY", "sk-secret-1234")
+    document: Any = merge_shards([str(tmp_path)])
+    assert "bad key" in json.dumps(document) and "sk-secret" not in json.dumps(document)
 
 
 def test_shard_is_begun_once(tmp_path: Path) -> None:
