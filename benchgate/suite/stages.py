@@ -23,6 +23,7 @@ from benchgate.suite.types import (
     Expected,
     Flag,
     Name,
+    Percent,
     PositivePercent,
     Rate,
     Section,
@@ -266,6 +267,9 @@ class ClassSpec(Section):
 _SHARED_FIELDS = ("concurrency", "rate_rps", "trace", "speed", "arrival", "duration_s", "requests", "workload", "ramp")
 
 
+_VerifiedShare = Annotated[Percent, Field(gt=0, le=0.5), Expected('a percentage of at most 50%, like "5%"')]
+
+
 class Stage(Section):
     """A load level that is held, or a profile of the load over time.
 
@@ -306,13 +310,12 @@ class Stage(Section):
         "Several classes of traffic at once, judged separately", min_length=1
     )
     actions: tuple[Action, ...] | None = optional("Actions on the deployment during the stage", min_length=1)
-    verify_ratio: PositivePercent | None = optional(
+    verify_ratio: _VerifiedShare | None = optional(
         "Send items of `quality.tasks` among the requests, so many per request of the stage, for a check of "
         "`accuracy` with this `stage`. Each generated task that is right or wrong takes part, and each item is sent "
         "once to each arm, in the same place. Failures of these requests are in `error_rate`; latency, throughput "
         "and `goodput` leave them out",
         alias="verify",
-        le=0.5,
     )
     # Computed from rate and duration where they are given, so that nobody downstream has to.
     requests: Whole = key(
