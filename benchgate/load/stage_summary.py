@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from benchgate.gate.evidence.client_strain import saturation_reasons
+from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.results import ClassResult, ShareWindow, StageResult, merged, merged_use, merged_window_s
 from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import EXACT_RECORDS, RequestSummary
 from benchgate.model.run import ClientUse
+
+_MOST_SHOWN = 5
 
 
 @dataclass(slots=True, eq=False)
@@ -37,11 +42,17 @@ class ClassSummary:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageSummary:
-    """A stage with too many records to hold, class by class. `down_after_s` is that of `StageResult`."""
+    """A stage with too many records to hold, class by class. `down_after_s` is that of `StageResult`.
+
+    `saturation` and `miscounts` are what was found in single shares, with the number of shares (`saturation_reasons`,
+    `miscounted`).
+    """
 
     classes: tuple[ClassSummary, ...]
     client: ClientUse
     down_after_s: float | None = None
+    saturation: tuple[str, ...] = ()
+    miscounts: tuple[str, ...] = ()
 
     @property
     def only(self) -> ClassSummary:
@@ -51,26 +62,51 @@ class StageSummary:
         return self.classes[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Load that a stage was to send, by which its shares are judged one by one."""
+
+    slo: Slo = field(default_factory=Slo)
+    rate_rps: float | None = None  # of an open loop
+    output_tokens: int | None = None  # limit of every request
+    seed: int = 0
+
+
 def merge_shares(
-    shares: Iterable[StageResult], records: int, *, slo: Slo | None = None, seed: int = 0, exact: int = EXACT_RECORDS
+    shares: Iterable[StageResult], records: int, offered: Offered, *, exact: int = EXACT_RECORDS
 ) -> StageResult | StageSummary:
     """Merge the shares of a stage, which have so many `records` together; the order of the shares does not matter.
 
     Up to `exact` records the result holds every one. Beyond that, each share is summarised and let go before the next
-    one is read: memory holds one share. `slo` is that of a good request, and `seed` that of the sample.
+    one is read: memory holds one share.
     """
-    if records <= exact:
-        return merged(list(shares))
+    return merged(list(shares)) if records <= exact else summarise(shares, offered)
+
+
+def summarise(shares: Iterable[StageResult], offered: Offered) -> StageSummary:
+    """Summarise the shares of a stage one after another."""
     classes: dict[str, ClassSummary] = {}
     uses: list[ClientUse] = []
-    down_after_s: float | None = None
+    down_after_s: list[float] = []
+    saturation, miscounts = Counter[str](), Counter[str]()
     for share in shares:
         uses.append(share.client)
-        if share.down_after_s is not None:
-            down_after_s = share.down_after_s if down_after_s is None else min(down_after_s, share.down_after_s)
+        down_after_s += [] if share.down_after_s is None else [share.down_after_s]
         for part in share.classes:
             if part.name not in classes:
-                bounds = slo or Slo()
-                classes[part.name] = ClassSummary(part.name, RequestSummary(bounds, seed), RequestSummary(bounds, seed))
+                measured, ramp = (RequestSummary(offered.slo, offered.seed) for _ in range(2))
+                classes[part.name] = ClassSummary(part.name, measured, ramp)
             classes[part.name].add(part)
-    return StageSummary(tuple(classes.values()), merged_use(uses), down_after_s)
+            saturation.update(saturation_reasons(share.client, part.requests, offered.rate_rps))
+            doubt = miscounted(part.requests, offered.output_tokens)
+            miscounts.update([] if doubt is None else [doubt])
+    return StageSummary(
+        tuple(classes.values()),
+        merged_use(uses),
+        min(down_after_s, default=None),
+        *(_commonest(found, len(uses)) for found in (saturation, miscounts)),
+    )
+
+
+def _commonest(found: Counter[str], shares: int) -> tuple[str, ...]:
+    return tuple(f"{reason}, in {count} of {shares} shards" for reason, count in found.most_common(_MOST_SHOWN))

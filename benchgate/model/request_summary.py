@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,16 @@ _NS = 1_000_000_000
 _OTHER = "further failures"
 
 
+class Stretch(NamedTuple):
+    """Counts of requests that were due in consecutive seconds, of which the first is `begin_s`."""
+
+    begin_s: int
+    scheduled: int
+    succeeded: int
+    good: int
+    output_tokens: int
+
+
 class TimeCounts:
     """Counts in each second since the start of the stage: scheduled, succeeded and good requests, output tokens."""
 
@@ -55,16 +66,16 @@ class TimeCounts:
         """Add other counts."""
         self._grow(other._counts)
 
-    def stretches(self, most: int) -> list[tuple[int, int, int, int]]:
+    def stretches(self, most: int) -> list[Stretch]:
         """Return the counts of at most so many consecutive parts of about equal numbers of requests."""
         scheduled = np.cumsum(self._counts[0])
         if not len(scheduled):
             return []
         targets = scheduled[-1] * np.arange(1, most) / most
         borders = np.unique(np.searchsorted(scheduled, targets) + 1)
-        parts = np.split(self._counts, borders[borders < len(scheduled)], axis=1)
-        found = [part.sum(axis=1).tolist() for part in parts]
-        return [(part[0], part[1], part[2], part[3]) for part in found if part[0]]
+        begins = [int(np.argmax(scheduled > 0)), *borders[borders < len(scheduled)].tolist()]
+        parts = [self._counts[:, a:b] for a, b in zip(begins, [*begins[1:], len(scheduled)], strict=True)]
+        return [Stretch(begin, *part.sum(axis=1).tolist()) for begin, part in zip(begins, parts, strict=True)]
 
     def _grow(self, counts: IntArray) -> None:
         missing = counts.shape[1] - self._counts.shape[1]
@@ -182,9 +193,11 @@ class RequestSummary:
         self.by_second.merge(other.by_second)
         self.sample.merge(other.sample)
 
-    def token_count(self, name: str) -> int | None:
-        """Return the tokens of successful requests in a column; None unless known for every one of them."""
-        return None if self.unknown_tokens[name] else self.tokens[name]
+    def token_ratio(self, part: str, whole: str) -> float | None:
+        """Return the share of one column's tokens in another's; None unless both are known for every success."""
+        if self.unknown_tokens[part] or self.unknown_tokens[whole] or not self.tokens[whole]:
+            return None
+        return self.tokens[part] / self.tokens[whole]
 
     def _count_failures(self, columns: RequestColumns) -> None:
         if columns.error.words == (None,):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.load.results import ClassResult, StageResult, merged
-from benchgate.load.stage_summary import StageSummary, merge_shares
+from benchgate.load.stage_summary import Offered, StageSummary, merge_shares, summarise
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import describe, offered_load
 from benchgate.model import request_metrics
 from benchgate.model.columns import select_rows
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
@@ -101,14 +105,14 @@ def test_counts_are_those_of_the_records(columns: RequestColumns) -> None:
         summary.add(share)
     ok, good = request_metrics.succeeded(columns), request_metrics.meets_slo(columns, SLO)
     assert (summary.scheduled, summary.succeeded, summary.good) == (len(columns), ok.sum(), good.sum())
-    assert summary.token_count("output_tokens") == request_metrics.output_tokens(columns)
-    assert summary.token_count("cached_tokens") is None  # no server reported them
+    assert summary.tokens["output_tokens"] == request_metrics.output_tokens(columns)
+    assert summary.token_ratio("cached_tokens", "input_tokens") is None  # no server reported them
     failed = Counter(
         (error, detail) for error, detail in zip(columns.error, columns.error_detail, strict=True) if error
     )
     assert summary.failures == failed and sum(failed.values()) == (~ok).sum() > 0
     parts = summary.by_second.stretches(10)
-    assert len(parts) == 10 and [sum(column) for column in zip(*parts, strict=True)] == [
+    assert len(parts) == 10 and [sum(column) for column in zip(*parts, strict=True)][1:] == [
         len(columns), ok.sum(), good.sum(), columns.output_tokens[ok].sum(),
     ]  # fmt: skip
 
@@ -140,12 +144,56 @@ def stage(columns: RequestColumns) -> StageResult:
 
 def test_a_merge_keeps_every_record_up_to_the_limit_and_summarises_beyond(columns: RequestColumns) -> None:
     shares = [stage(share) for share in dealt(columns, 4)]
-    exact = merge_shares(shares, len(columns), exact=len(columns))
+    exact = merge_shares(shares, len(columns), Offered(SLO), exact=len(columns))
     assert isinstance(exact, StageResult) and (exact.requests.index == columns.index).all()
-    summary = merge_shares(iter(shares), len(columns), slo=SLO, exact=len(columns) - 1)
+    summary = merge_shares(iter(shares), len(columns), Offered(SLO), exact=len(columns) - 1)
     assert isinstance(summary, StageSummary)
     assert summary.only.requests.scheduled == len(columns) and summary.client.workers == 4
     assert summary.only.window_s == merged(shares).window_s
+
+
+def test_the_document_of_a_summary_differs_by_the_stated_error_alone(
+    columns: RequestColumns,
+) -> None:
+    options = LoadOptions.parse(
+        url="http://a", model="m", engine="openai", concurrency=64, requests=len(columns), output_tokens=6,
+        slo="ttft=200ms,tpot=30ms",
+    )  # fmt: skip
+    shares = [stage(share) for share in dealt(columns, 4)]
+    documents: list[Any] = []
+    for exact in (len(columns), 0):
+        result = merge_shares(shares, len(columns), offered_load(options), exact=exact)
+        documents.append(describe(options, "openai", result, partial=False, warmup=None))
+    exact_document, summary = documents
+    assert (exact_document.pop("quantile_error_ratio"), summary.pop("quantile_error_ratio")) == (0.0, RELATIVE_ERROR)
+    assert exact_document.pop("session_e2e_s")["n"] == 0
+    assert exact_document["verdict"]["outcome"] == summary.pop("verdict")["outcome"] == "BLOCK"
+    rows = {(row["name"], row["statistic"]): row for row in summary.pop("metrics")}
+    for row in exact_document["metrics"]:
+        found = rows.pop((row["name"], row["statistic"]))
+        assert found["value"] == pytest.approx(row["value"], rel=RELATIVE_ERROR) and found["n"] == row["n"]
+        assert row["lower"] is None or found["lower"] <= row["value"] <= found["upper"]
+    assert not rows
+    for key, value in summary.items():
+        if key.endswith("_s") and isinstance(value, dict):
+            expected = exact_document[key]
+            assert [number is None for number in value.values()] == [number is None for number in expected.values()]
+            known = {name: number for name, number in expected.items() if number is not None}
+            assert {name: value[name] for name in known} == pytest.approx(known, rel=RELATIVE_ERROR)
+        else:
+            assert value == exact_document[key]
+
+
+def test_one_saturated_shard_is_reported_and_leaves_no_verdict(columns: RequestColumns) -> None:
+    options = LoadOptions.parse(
+        url="http://a", model="m", engine="openai", concurrency=64, requests=len(columns), slo="ttft=200ms"
+    )
+    shares = [stage(share) for share in dealt(columns, 4)]
+    shares[2] = replace(shares[2], client=replace(USE, busiest_share=1.0))
+    document: Any = describe(options, "openai", summarise(shares, offered_load(options)), partial=False, warmup=None)
+    assert document["verdict"]["outcome"] == "INVALID" and document["client"]["saturated"]
+    (reason,) = (reason for reason in document["client"]["reasons"] if "of a core per worker" in reason)
+    assert reason.endswith("in 1 of 4 shards")
 
 
 def test_summaries_of_another_slo_do_not_mix() -> None:
