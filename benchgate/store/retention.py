@@ -252,7 +252,8 @@ def _table_sizes(connection: Connection) -> list[TableSize]:
 def _bytes_by_table(connection: Connection, every: Sequence[Table]) -> dict[str, int]:
     """Return the sizes with indexes; empty for an SQLite without dbstat."""
     if connection.dialect.name != "sqlite":
-        size = text("SELECT pg_total_relation_size(CAST(:name AS regclass))")
+        parts = "(SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(CAST(:name AS regclass)))"
+        size = text(f"SELECT coalesce({parts}, pg_total_relation_size(CAST(:name AS regclass)))")
         return {table.name: int(connection.scalar(size, {"name": table.name}) or 0) for table in every}
     of_table = (
         "SELECT m.tbl_name, SUM(d.pgsize) FROM dbstat d JOIN sqlite_master m ON m.name = d.name "

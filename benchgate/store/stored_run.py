@@ -56,6 +56,7 @@ def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], p
     else:
         from sqlalchemy.dialects import postgresql  # a twentieth of a command's start, loaded already where needed
 
+        connection.execute(select(func.benchgate_begin_month(run["id"])))
         connection.execute(postgresql.insert(tables.plan).values(row).on_conflict_do_nothing())
     connection.execute(insert(tables.run), run)
     if arms:
