@@ -286,8 +286,9 @@ def merged_window_s(shares: Sequence[ShareWindow]) -> float:
         return 0.0
     if all(share.in_steady_state and share.window_s > 0 for share in shares):
         return sum(share.requests for share in shares) / sum(share.requests / share.window_s for share in shares)
-    first_s = [share.first_ns / _NS for share in shares]
-    return max(first + share.window_s for first, share in zip(first_s, shares, strict=True)) - min(first_s)
+    # In whole nanoseconds, so that the window does not depend on the number of shares.
+    last_ns = max(share.first_ns + round(share.window_s * _NS) for share in shares)
+    return (last_ns - min(share.first_ns for share in shares)) / _NS
 
 
 def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
@@ -334,13 +335,13 @@ def remove_spools(shard: Shard) -> None:
         spool.unlink(missing_ok=True)
 
 
-def lost_worker(shard: Shard) -> StageResult:
-    """Return what a lost worker had answered, and the rest of its share as never sent.
+def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
+    """Return what a lost worker had answered, and the rest of its share as never sent. `fault` says how it was lost.
 
     A request in flight with the worker counts as never sent too. In a closed loop for a time, and in the background,
     it is unknown what it would have sent.
     """
-    fault = f"{shard.name} was lost"
+    fault = f"{shard.name} was lost" if fault is None else fault
     left = salvage(shard)
     classes = []
     for part, read in zip(shard.parts, left.classes, strict=True):

@@ -240,7 +240,8 @@ class Shard:
     """A whole stage, or the share of worker `worker` (from 0) of `workers`. Can be pickled.
 
     `spool` is the file that keeps responses until they are decoded; None for a temporary one. With `audit`, the
-    kernel's receive timestamps are compared with ours.
+    kernel's receive timestamps are compared with ours. `start_at_ns` is the shared start in ns since 1970, where it was
+    fixed beforehand; None where the workers get it once all are ready.
     """
 
     target: Target
@@ -250,6 +251,7 @@ class Shard:
     workers: int = 1
     spool: Path | None = None
     audit: bool = False
+    start_at_ns: int | None = None
 
     @classmethod
     def of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
@@ -97,15 +97,14 @@ def summarise(shares: Iterable[StageResult], offered: Offered) -> StageSummary:
                 measured, ramp = (RequestSummary(offered.slo, offered.seed) for _ in range(2))
                 classes[part.name] = ClassSummary(part.name, measured, ramp)
             classes[part.name].add(part)
-            saturation.update(saturation_reasons(share.client, part.requests, offered.rate_rps))
+            use = replace(share.client, faults=())
+            saturation.update(saturation_reasons(use, part.requests, offered.rate_rps))
             doubt = miscounted(part.requests, offered.output_tokens)
             miscounts.update([] if doubt is None else [doubt])
-    return StageSummary(
-        tuple(classes.values()),
-        merged_use(uses),
-        min(down_after_s, default=None),
-        *(_commonest(found, len(uses)) for found in (saturation, miscounts)),
-    )
+    client = merged_use(uses)
+    reasons = (*client.faults, *_commonest(saturation, len(uses)))
+    down = min(down_after_s, default=None)
+    return StageSummary(tuple(classes.values()), client, down, reasons, _commonest(miscounts, len(uses)))
 
 
 def _commonest(found: Counter[str], shares: int) -> tuple[str, ...]:

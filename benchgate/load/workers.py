@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
@@ -32,6 +32,7 @@ from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.load.live import StageMonitor, Watch
+from benchgate.load.operator_limits import require_allowed
 from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
 from benchgate.load.scheduler import InFlight, PreparedClass, StageRunner, StageTimings, Start
@@ -60,9 +61,11 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
     """Run one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
     The spools of a shard that has a place for them stay there: the result may never reach its receiver.
-    `start` is called once the connections are open and gives the start that all workers share; without it the stage
-    starts then. Raises TargetError when the target's address or key is none, StoreError when a spool cannot be written.
+    `start` is called once the connections are open and gives the start that all workers share. Without it the stage
+    starts then, or at the shard's own `start_at_ns`. Raises TargetError when the target's address or key is none,
+    StoreError when a spool cannot be written, LimitError beyond the operator's limits.
     """
+    most_rps = require_allowed(shard)
     with _place(shard) as path:
         paths = shard.spools(path)
         with ExitStack() as stack:
@@ -82,7 +85,7 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(StageRunner(shard.target, pool, classes, in_flight), start)
+            sent = _run(StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps), start)
         use = sent.client
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -119,9 +122,9 @@ def _run(sending: StageRunner, start: Start | None) -> StageTimings:
     gc.disable()  # a collection in the middle of a stage would stop the clock of every stream
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(sending.run(start))
+            return runner.run(_until_terminated(sending.run(start)))
     except BaseExceptionGroup as group:
-        refused, other = group.split(StoreError)
+        refused, other = group.split(BenchgateError)
         if refused is None or other is not None:
             raise
         first: BaseException = refused
@@ -131,6 +134,14 @@ def _run(sending: StageRunner, start: Start | None) -> StageTimings:
     finally:
         if collects:
             gc.enable()
+
+
+async def _until_terminated(sending: Coroutine[None, None, StageTimings]) -> StageTimings:
+    """Await a stage. SIGTERM cancels it in a worker process, so that every answer that has ended reaches its spool."""
+    task = asyncio.current_task()
+    if task is not None and multiprocessing.parent_process() is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await sending
 
 
 @contextmanager
@@ -145,6 +156,7 @@ def _place(shard: Shard) -> Iterator[Path]:
 _READY = "ready"
 _STUCK_S = 60.0  # without any use of CPU: a worker at work uses some every few milliseconds
 _STOP_S = 10.0
+_TERMINATE_S = 1.0
 _TICK_S = 0.5
 
 
@@ -162,6 +174,7 @@ class WorkerProcess:
         self._in_flight: InFlight = context.RawValue("q", 0)
         self._process = context.Process(target=_serve, args=(theirs, self._in_flight), daemon=True)
         self._process.start()
+        self._terminated = False
         theirs.close()
 
     @property
@@ -213,8 +226,15 @@ class WorkerProcess:
         received = self._receive()
         return received if isinstance(received, StageResult) else None
 
+    def begin_to_end(self) -> None:
+        """Have it end its stage, with every answer that has ended in its spool. `stop` follows."""
+        self._process.terminate()
+        self._terminated = True
+
     def stop(self) -> None:
-        """End it at once."""
+        """End it at once; after `begin_to_end` within a second."""
+        if self._terminated:
+            self._process.join(_TERMINATE_S)
         self._process.kill()
         self._process.join(_STOP_S)
         self._pipe.close()
@@ -260,14 +280,18 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
         except EOFError:
             return
         try:
-            result: StageResult | BenchgateError = run_shard(shard, start, in_flight)
+            result: StageResult | BenchgateError = run_shard(
+                shard, start if shard.start_at_ns is None else None, in_flight
+            )
         except BenchgateError as error:
             result = error
+        except asyncio.CancelledError:  # SIGTERM
+            return
         pipe.send(result)
 
 
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
-_READY_S = 120.0  # to start a process and open its connections
+READY_S = 120.0  # to start a process and open its connections
 
 Begins = Callable[[int], None]
 
@@ -333,7 +357,7 @@ class Fleet:
     def _run(self, begins: Begins | None) -> list[StageResult]:
         for shard in self._shards:
             self._process(shard).begin(shard)
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + READY_S
         ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
         start_ns = time.time_ns() + _START_IN_NS
         if begins is not None:
@@ -366,6 +390,8 @@ class Fleet:
         self._shards = []
 
     def _stop(self) -> None:
+        for process in self._processes.values():
+            process.begin_to_end()
         while self._processes:
             _, process = self._processes.popitem()
             process.stop()

@@ -23,10 +23,11 @@ import numpy as np
 from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func, select, text
 
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
+from benchgate.model import codec
 from benchgate.model.deployment import sha256_of
 from benchgate.model.noise import NoiseProfile
 from benchgate.model.run import LoadObservation, MetricRow, RunStatus
-from benchgate.store import clock, codec, results, rows, tables
+from benchgate.store import clock, results, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import read_context, read_evidence, rows_of
 from benchgate.store.stored_run import ORDERED_TABLES, PARTS, RAW, WholeRun, is_over, read_whole, removal, unpacked

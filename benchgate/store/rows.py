@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.errors import EvidenceError, StoreError
+from benchgate.model import codec
 from benchgate.model.columns import concatenate_columns, split_by_use
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import (
@@ -51,7 +52,6 @@ from benchgate.model.telemetry import (
     TelemetrySample,
     TelemetryWindow,
 )
-from benchgate.store import codec
 
 Row = dict[str, Any]
 Observation = (

@@ -431,7 +431,7 @@ def run_load_test(
             warmup, phase = warmed.requests, "load"
             if warmed.note is not None:
                 note(f"warm-up: {warmed.note}")
-            result = send_load(fleet, options, target, warmed.service_s.get(""))
+            result = send_load(fleet, options, target, options.service_s or warmed.service_s.get(""))
         except LoadInterrupted as cut:
             result, partial = cut.left, True
     return describe(options, engine, result, partial=partial, warmup=warmup)
@@ -444,16 +444,20 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
         return WarmedUp()
 
     def send(number: int, sizes: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
-        replay = options.replay and replace(options.replay, rows=options.replay.rows[: sizes[""]])
-        seed = options.seed + _WARMUP_SEED + number
-        load = replace(options, requests=sizes[""], duration_s=None, replay=replay, seed=seed)
-        return send_load(fleet, load, target, service_s.get(""), ramped=False)
+        return send_load(fleet, warmup_load(options, number, sizes[""]), target, service_s.get(""), ramped=False)
 
     rounds = MOST_ROUNDS if options.warmup == "auto" else 1
     try:
         return warm_up([WarmupClass("", requests, options.offered_rps)], send, rounds)
     except LoadInterrupted as cut:
         raise LoadInterrupted(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
+
+
+def warmup_load(options: LoadOptions, number: int, requests: int) -> LoadOptions:
+    """Return the load of a round of the warm-up, whose prompts are those of another seed."""
+    replay = options.replay and replace(options.replay, rows=options.replay.rows[:requests])
+    seed = options.seed + _WARMUP_SEED + number
+    return replace(options, requests=requests, duration_s=None, replay=replay, seed=seed)
 
 
 def with_model(options: LoadOptions) -> LoadOptions:
@@ -535,14 +539,22 @@ def send_load(
     *,
     ramped: bool = True,
 ) -> StageResult:
-    """Run a whole bare load over the workers of a fleet, with its ramp unless `ramped` is False.
+    """Run a whole bare load over the workers of a fleet. Raises LoadInterrupted."""
+    try:
+        return fleet.run(stage_of(options, target, service_s, ramped=ramped))
+    except KeyboardInterrupt as stop:
+        left = fleet.salvage()
+        raise LoadInterrupted(replace(left, client=replace(left.client, faults=()))) from stop
+
+
+def stage_of(options: LoadOptions, target: Target, service_s: float | None, *, ramped: bool = True) -> Shard:
+    """Return a whole bare load as one shard, with its ramp unless `ramped` is False.
 
     `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp.
-    Raises LoadInterrupted.
     """
     ramp, lead_ns = ramp_of(options, service_s) if ramped else (None, 0)
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
-    stage = Shard.of(
+    return Shard.of(
         target,
         SyntheticRequests(options),
         Level(options.concurrency, options.peak_rps, until_s, think_s=options.think_s),
@@ -552,8 +564,3 @@ def send_load(
         service_s=service_s,
         lead_ns=lead_ns,
     )
-    try:
-        return fleet.run(stage)
-    except KeyboardInterrupt as stop:
-        left = fleet.salvage()
-        raise LoadInterrupted(replace(left, client=replace(left.client, faults=()))) from stop
