@@ -21,7 +21,7 @@ from operator import attrgetter
 from time import monotonic_ns
 from typing import Protocol
 
-from benchgate.errors import LimitError
+from benchgate.errors import ClusterError, LimitError
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.endpoints import read_body
@@ -38,12 +38,13 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 from benchgate.timers import Alarm
 from benchgate.timestamps import monotonic_of
-from benchgate.units import show_number
+from benchgate.units import show_duration, show_number
 
 _NS = 1_000_000_000
 _SHOWN_EVERY_S = 0.25  # number of requests in flight
 _OPEN_EARLY_NS = 1_500_000_000  # between opening connections and a start that was fixed beforehand, and
 _CONNECT_NS = 1_000_000  # more for each
+_TOO_LATE_S = 1.0
 _CHANCE = 4.0  # standard deviations of Poisson arrivals
 
 
@@ -520,6 +521,8 @@ class StageRunner:
                 if start_ns is not None:
                     self._epoch_ns = monotonic_of(start_ns)
                     late_s = max(0, monotonic_ns() - self._epoch_ns) / _NS
+                    if self._start_at_ns is not None and late_s > _TOO_LATE_S:  # all that is overdue would be a burst
+                        raise ClusterError(f"was ready {show_duration(late_s)} after the start, so nothing was sent")
                     await alarm.until(self._epoch_ns)
                 cpu_s = time.process_time()
                 canary.start()

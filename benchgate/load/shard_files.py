@@ -121,6 +121,7 @@ class ShardFiles:
         self._write_end(
             {
                 "codec": codec.CODEC,
+                "records": sum(group.recorded for group in result.classes),
                 "classes": classes,
                 "client": asdict(result.client),
                 "down_after_s": result.down_after_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchgate import __version__
-from benchgate.errors import StoreError, UsageError
+from benchgate.errors import ClusterError, StoreError, UsageError
 from benchgate.load.results import ClassResult, StageResult
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles
 from benchgate.load.shards import Shard
@@ -20,11 +21,12 @@ from benchgate.load.spool_folder import spool_folder
 from benchgate.load.standalone.merge import merge_shards
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import stage_of, target_of
-from benchgate.load.standalone.shard import ShardOptions
+from benchgate.load.standalone.shard import ShardOptions, send_shard
 from benchgate.model.histogram import RELATIVE_ERROR
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
 from tests.fakes.blocks import record
+from tests.fakes.scripted_server import ScriptedServer, answering
 
 NS = 1_000_000_000
 START_NS = 1_800_000_000 * NS
@@ -191,6 +193,12 @@ def test_shard_that_cannot_be_used_makes_the_load_invalid_by_its_name(
     assert document["requests"]["ok"] == whole - 1 - (0 if kept else lost - (50 % 4 == 2))
 
 
+def test_shards_are_merged_by_the_version_that_sent_them(tmp_path: Path) -> None:
+    leave(tmp_path, 2, stage={shard: {"benchgate": "0.0.1"} for shard in range(2)})
+    with pytest.raises(UsageError, match=r"sent by benchgate 0\.0\.1"):
+        merge_shards([str(tmp_path)])
+
+
 def test_damaged_result_is_not_read_as_one(tmp_path: Path) -> None:
     leave(tmp_path, 2)
     columns = tmp_path / "shard-1-of-2.columns"
@@ -208,6 +216,19 @@ def test_shard_is_begun_once(tmp_path: Path) -> None:
         ShardFiles(folder, 0, 2).begin(begin)
         with pytest.raises(UsageError, match="each shard is sent once"):
             ShardFiles(folder, 0, 2).begin(begin)
+
+
+def test_shard_that_is_too_late_sends_nothing(tmp_path: Path) -> None:
+    """All that is overdue would reach the server at once, and disturb what the other shards measure."""
+    with ScriptedServer(answering(lambda received: "one two")) as server:
+        texts: dict[str, Any] = {"url": server.url, "model": "m", "engine": "vllm", "rate": "50/s", "duration": "5s"}
+        place = ShardOptions(0, 1, time.time_ns() - 3 * NS, str(tmp_path))
+        with pytest.raises(ClusterError, match="s after the start, so nothing was sent"):
+            send_shard(LoadOptions.parse(**texts, workers="1", warmup="0", salt=7), texts, place)
+        assert server.requests == []
+    document: Any = merge_shards([str(tmp_path)])
+    assert "after the start, so nothing was sent" in document["client"]["reasons"][0]
+    assert document["requests"]["ok"] == 0 < document["requests"]["scheduled"]
 
 
 def test_object_store_holds_what_a_folder_would(tmp_path: Path) -> None:

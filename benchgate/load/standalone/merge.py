@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_strain import strains
 from benchgate.load.results import StageResult, lost_worker, salvage
@@ -58,23 +59,29 @@ def merge_shards(urls: Sequence[str], *, exact: int = EXACT_RECORDS) -> dict[str
 
 def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
     stages = [found[shard].begin.stage for shard in sorted(found)]
-    # The stage of most shards; the lowest shard's of two that are as common.
-    stage = max(stages, key=stages.count)
+    stage = max(stages, key=stages.count)  # that of most shards; of two as common, the lowest shard's
+    if stage.benchgate != __version__:
+        raise UsageError(
+            f"the shards were sent by benchgate {stage.benchgate}, and this is {__version__}; merge with that"
+        )
     options = _options(stage)
     target, engine = target_of(options)
     shares = stage_of(options, target, options.service_s).split(stage.shards)
     strays = [found[shard].begin.name for shard in sorted(found) if shard >= len(shares)]
-    rows: list[dict[str, object]] = []
+    rows = list[dict[str, object]]()
 
     def results() -> Iterator[StageResult]:
+        """Read one shard after another, and note what is in each."""
         for share in shares:
             one = found.get(share.worker)
+            name = f"shard {share.worker}/{stage.shards}" if one is None else one.begin.name
             if one is None:
-                name = f"shard {share.worker}/{stage.shards}"
                 result = lost_worker(share, f"{name} is missing: it was never begun")
             else:
-                name = one.begin.name
                 result = _read(one, share, stage, target, options)
+            if strays and not rows:
+                fault = f"{' and '.join(strays)} belong to a load test of another number of shards than {stage.shards}"
+                result = replace(result, client=replace(result.client, faults=(*result.client.faults, fault)))
             rows.append(
                 {
                     "shard": share.worker,
@@ -83,16 +90,12 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
                     "faults": [fault.removeprefix(f"{name} ") for fault in result.client.faults],
                 }
             )
-            if strays and share is shares[0]:
-                fault = f"{' and '.join(strays)} belong to a load test of another number of shards than {stage.shards}"
-                result = replace(result, client=replace(result.client, faults=(*result.client.faults, fault)))
             yield result
 
     records = sum(one.files.recorded() for one in found.values())
     result = merge_shares(results(), records, offered_load(options), exact=exact)
     partial = any(fault.endswith(STOPPED) for fault in result.client.faults)
-    document = describe(options, engine, result, partial=partial, warmup=None)
-    return {**document, "shards": rows}
+    return {**describe(options, engine, result, partial=partial, warmup=None), "shards": rows}
 
 
 def _options(stage: ShardedStage) -> LoadOptions:

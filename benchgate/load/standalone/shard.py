@@ -108,9 +108,9 @@ class _Stopped(Exception):
 def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> StageResult:
     """Send one shard and leave its files in the spool folder. `texts` are the options as they were typed.
 
-    Raises UsageError for a shard that was begun before, LimitError beyond the operator's limits, ClusterError if its
-    process was lost, and KeyboardInterrupt when it was stopped, also by the stop file; what was answered is in the
-    folder then.
+    Raises UsageError for a shard that was begun before, LimitError beyond the operator's limits, ClusterError if it was
+    too late or its process was lost, and KeyboardInterrupt when it was stopped, also by the stop file. What was
+    answered is in the folder then.
     """
     options = with_model(options)
     target, engine = target_of(options)
@@ -135,6 +135,9 @@ def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptio
                 process.stop()
                 _retried(lambda: files.end_early(STOPPED))
                 raise KeyboardInterrupt from stop
+            except ClusterError as error:
+                files.end_early(str(error))
+                raise ClusterError(f"{begin.name} {error}") from error
             except BenchgateError as error:
                 with suppress(StoreError):  # of the same full disk
                     files.end_early(f"failed: {error}")
