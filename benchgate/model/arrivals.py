@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -148,15 +149,21 @@ _ARRIVALS_AT_ONCE = 1 << 20
 
 
 def arrival_blocks_ns(
-    process: ArrivalKind, rate_rps: float, count: int, generator: np.random.Generator, *, cv: float = 1.0
+    process: ArrivalKind,
+    rate_rps: float,
+    count: int | None,
+    generator: np.random.Generator,
+    *,
+    cv: float = 1.0,
+    at_once: int = _ARRIVALS_AT_ONCE,
 ) -> Iterator[IntArray]:
-    """Yield what `arrival_offsets_ns` draws, a million sends at a time."""
+    """Yield what `arrival_offsets_ns` draws, so many sends `at_once`; without end where `count` is None."""
     for name, value in (("rate_rps", rate_rps), ("cv", cv)):
         if not 0 < value < math.inf:
             raise ValueError(f"{name} is {value!r}; expected a finite number above 0")
     last_s = 0.0
-    for first in range(0, count, _ARRIVALS_AT_ONCE):
-        size = min(_ARRIVALS_AT_ONCE, count - first)
+    for first in itertools.count(0, at_once) if count is None else range(0, count, at_once):
+        size = at_once if count is None else min(at_once, count - first)
         if process == "constant":  # a running sum would accumulate rounding
             offsets_s = np.arange(first + 1, first + size + 1) / rate_rps
         else:
@@ -174,14 +181,19 @@ def arrival_offsets_within_ns(
     arrival: ArrivalProcess, rate_rps: float, length_s: float, seeds: Sequence[int]
 ) -> tuple[int, ...]:
     """Draw intended sends within `length_s`, in ns, ascending, from the random stream of `seeds`."""
-    end_ns = round(length_s * _NS_PER_S)
-    count = 16 + math.ceil(2 * rate_rps * length_s)
-    while True:
-        generator = np.random.default_rng(seeds)
-        offsets = arrival_offsets_ns(arrival.process, rate_rps, count, generator, cv=arrival.cv)
-        if offsets[-1] > end_ns:
-            return tuple(ns for ns in offsets if ns <= end_ns)
-        count *= 2
+    return tuple(ns for block in arrival_blocks_within_ns(arrival, rate_rps, length_s, seeds) for ns in block.tolist())
+
+
+def arrival_blocks_within_ns(
+    arrival: ArrivalProcess, rate_rps: float, length_s: float, seeds: Sequence[int]
+) -> Iterator[IntArray]:
+    """Yield what `arrival_offsets_within_ns` draws, a million sends at a time."""
+    end_ns, at_once = round(length_s * _NS_PER_S), min(_ARRIVALS_AT_ONCE, 16 + math.ceil(2 * rate_rps * length_s))
+    generator = np.random.default_rng(seeds)
+    for block in arrival_blocks_ns(arrival.process, rate_rps, None, generator, cv=arrival.cv, at_once=at_once):
+        yield block[: np.searchsorted(block, end_ns, side="right")]
+        if block[-1] > end_ns:
+            return
 
 
 def ramp_offsets_ns(

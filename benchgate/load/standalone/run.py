@@ -28,8 +28,8 @@ from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
 from benchgate.model.arrivals import (
     TracedRequest,
-    arrival_offsets_ns,
-    arrival_offsets_within_ns,
+    arrival_blocks_ns,
+    arrival_blocks_within_ns,
     profile_offsets_ns,
     ramp_offsets_ns,
 )
@@ -87,7 +87,8 @@ class SyntheticRequests:
         elif options.replay is not None:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
-            offsets = schedule_ns(options, options.rate_rps)
+            blocks = schedule_blocks_ns(options, options.rate_rps)
+            offsets = itertools.chain.from_iterable(block.tolist() for block in blocks)
         ask = None if options.prompts is None else _recorded(options, options.prompts)
         texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
@@ -154,20 +155,23 @@ def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None,
         return Ramp(SyntheticRequests(options, first=first), first), 0
     if options.rate_rps is None or options.ramp_to_rps is not None or service_s is None:
         return None, 0
-    planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
-    at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
-    return Ramp(SyntheticRequests(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
+    planned, last_ns, ramp_s = 0, 0, RAMP_SERVICE_TIMES * service_s
+    for block in schedule_blocks_ns(options, options.rate_rps):
+        planned, last_ns = planned + len(block), int(block[-1]) if len(block) else last_ns
+    at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, last_ns, [options.seed, 2])
+    return Ramp(SyntheticRequests(options, first=planned, at_ns=at_ns), planned), round(ramp_s * _NS)
 
 
-def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
-    """Return the intended sends of an open loop: so many, or as many as fall within the duration."""
+def schedule_blocks_ns(options: LoadOptions, rate_rps: float) -> Iterator[IntArray]:
+    """Yield the intended sends of an open loop, many at a time: so many, or as many as fall within the duration."""
     arrival, seeds = options.arrival, [options.seed, 0]
-    if options.profile is not None:
-        return profile_offsets_ns(arrival, options.profile, np.random.default_rng(seeds))
-    if options.duration_s is not None:
-        return arrival_offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
     generator = np.random.default_rng(seeds)
-    return arrival_offsets_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)
+    if options.profile is not None:
+        yield np.array(profile_offsets_ns(arrival, options.profile, generator), dtype=np.int64)
+    elif options.duration_s is not None:
+        yield from arrival_blocks_within_ns(arrival, rate_rps, options.duration_s, seeds)
+    else:
+        yield from arrival_blocks_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)
 
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
