@@ -69,14 +69,11 @@ def init(
     if file is None:
         say(text)
         return
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        raise UsageError(f"{file} is there already; name another file") from None
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+    if file.exists():
+        raise UsageError(f"{file} is there already; name another file")
+    from benchgate.init.files import write_files  # its rendering is slow to import
+
+    write_files({file: text})
     inform(f"wrote {file}; `benchgate plan {file}` shows what it would measure")
 
 

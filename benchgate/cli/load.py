@@ -30,6 +30,7 @@ from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
 from benchgate.escape import json_text, terminal_line
 from benchgate.model.request import ENDPOINTS
 from benchgate.model.verdict import Outcome
+from benchgate.system import write_atomic
 from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
@@ -497,7 +498,7 @@ def _write(result: Mapping[str, Any], json_file: Path | None, output: ResultForm
     document = json_text(json.dumps(result, indent=2, allow_nan=False)) + "\n"
     try:
         if json_file is not None:
-            json_file.write_text(document, encoding="utf-8")
+            write_atomic(json_file, document.encode())
     except OSError as error:
         raise PublishError(f"{json_file} could not be written: {error.strerror}") from error
     finally:

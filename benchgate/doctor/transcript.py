@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.doctor.redaction import Redaction
+from benchgate.errors import PublishError
 from benchgate.model.request import ENDPOINTS, Endpoint, text_request
+from benchgate.system import write_atomic
 from benchgate.targets.address import ServerAddress, tls_context
 from benchgate.targets.answers import first_object, holds_output, output_count
 from benchgate.targets.dialect import DIALECTS, Target
@@ -246,12 +248,12 @@ def _write(
     content = request.encode() + b"\n" + (sent + b"\n" if text else b"") + b"\n" + head + b"\n\n" + body
     if not redaction.is_clean(content) or not redaction.is_clean(body):
         return Recorded(name, response.status, reason="it repeats a credential or a host name in pieces")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.http").write_bytes(content)
+    _keep(folder / f"{name}.http", content)
     reads = 0
     if changed is None and "_stream" in name:
         arrivals = _arrivals(response, len(head) + head.count(b"\n") + 4)
-        (folder / f"{name}.arrivals.txt").write_text("".join(f"{ms:.3f} {size}\n" for ms, size in arrivals))
+        listed = "".join(f"{ms:.3f} {size}\n" for ms, size in arrivals)
+        _keep(folder / f"{name}.arrivals.txt", listed.encode())
         reads = len(arrivals)
     notes = [_understood(body)] if response.status == 200 else []
     notes += [f"{dropped} headers left out"] if dropped else []
@@ -353,6 +355,13 @@ def _models_of(document: dict[str, object], model: str) -> dict[str, object]:
     return {"object": "list", "data": entries}
 
 
+def _keep(file: Path, content: bytes) -> None:
+    try:
+        write_atomic(file, content)
+    except OSError as error:
+        raise PublishError(f"{file} could not be written: {error.strerror}") from error
+
+
 def _metrics(target: Target, redaction: Redaction, folder: Path) -> Recorded:
     name, usual = "metrics_after_load", PAGES.get(target.dialect.engine)
     response = _fetch(target, "/metrics" if usual is None else usual.path)
@@ -376,6 +385,5 @@ def _metrics(target: Target, redaction: Redaction, folder: Path) -> Recorded:
         note = f"a page of {found.engine} with {len(found.values)} values that are read"
     except BadPageError as error:
         name, note = "unknown_metrics", str(error)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.txt").write_bytes(text)
+    _keep(folder / f"{name}.txt", text)
     return Recorded(name, 200, len(text), 0, note)

@@ -99,9 +99,8 @@ def write_files(files: Mapping[Path, str]) -> None:
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
-        raise UsageError(
-            f"{error.filename or 'a file'} cannot be written: {error.strerror}; nothing is left"
-        ) from error
+        place = error.filename or (written[-1] if written else "a file")
+        raise UsageError(f"{place} cannot be written: {error.strerror}; nothing is left") from error
 
 
 _INPUT, _OUTPUT = 512, 128  # tokens

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection as Pipe
@@ -57,13 +57,16 @@ def run_stage(
     return run_shard(stage_shard(target, stage, limits=limits, audit=audit, service_s=service_s))
 
 
-def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | None = None) -> StageResult:
+def run_shard(
+    shard: Shard, start: Start | None = None, in_flight: InFlight | None = None, *, ends_on_sigterm: bool = False
+) -> StageResult:
     """Run one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
     The spools of a shard that has a place for them stay there: the result may never reach its receiver.
     `start` is called once the connections are open and gives the start that all workers share. Without it the stage
     starts then, or at the shard's own `start_at_ns`. Raises TargetError when the target's address or key is none,
-    StoreError when a spool cannot be written, LimitError beyond the operator's limits.
+    StoreError when a spool cannot be written, LimitError beyond the operator's limits, ClusterError when it is far too
+    late, and with `ends_on_sigterm` CancelledError after a SIGTERM, once every answer that has come is in the spool.
     """
     most_rps = require_allowed(shard)
     with _place(shard) as path:
@@ -85,7 +88,8 @@ def run_shard(shard: Shard, start: Start | None = None, in_flight: InFlight | No
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps), start)
+            runner = StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps)
+            sent = _run(runner, start, ends_on_sigterm=ends_on_sigterm)
         use = sent.client
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -117,12 +121,19 @@ def _prepared(target: Target, requests: Requests, level: Level, folder: Path) ->
             yield queue
 
 
-def _run(sending: StageRunner, start: Start | None) -> StageTimings:
+def _run(sending: StageRunner, start: Start | None, *, ends_on_sigterm: bool) -> StageTimings:
+    async def run() -> StageTimings:
+        if ends_on_sigterm and (task := asyncio.current_task()) is not None:
+            loop = asyncio.get_running_loop()
+            # One round later: whoever waits for an answer that has come takes it first.
+            loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_soon(task.cancel))
+        return await sending.run(start)
+
     collects = gc.isenabled()
     gc.disable()  # a collection in the middle of a stage would stop the clock of every stream
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_until_terminated(sending.run(start)))
+            return runner.run(run())
     except BaseExceptionGroup as group:
         refused, other = group.split(BenchgateError)
         if refused is None or other is not None:
@@ -134,14 +145,6 @@ def _run(sending: StageRunner, start: Start | None) -> StageTimings:
     finally:
         if collects:
             gc.enable()
-
-
-async def _until_terminated(sending: Coroutine[None, None, StageTimings]) -> StageTimings:
-    """Await a stage. SIGTERM cancels it in a worker process, so that every answer that has ended reaches its spool."""
-    task = asyncio.current_task()
-    if task is not None and multiprocessing.parent_process() is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await sending
 
 
 @contextmanager
@@ -156,7 +159,7 @@ def _place(shard: Shard) -> Iterator[Path]:
 _READY = "ready"
 _STUCK_S = 60.0  # without any use of CPU: a worker at work uses some every few milliseconds
 _STOP_S = 10.0
-_TERMINATE_S = 1.0
+_END_S = 5.0  # to keep what was answered
 _TICK_S = 0.5
 
 
@@ -174,7 +177,6 @@ class WorkerProcess:
         self._in_flight: InFlight = context.RawValue("q", 0)
         self._process = context.Process(target=_serve, args=(theirs, self._in_flight), daemon=True)
         self._process.start()
-        self._terminated = False
         theirs.close()
 
     @property
@@ -226,15 +228,14 @@ class WorkerProcess:
         received = self._receive()
         return received if isinstance(received, StageResult) else None
 
-    def begin_to_end(self) -> None:
-        """Have it end its stage, with every answer that has ended in its spool. `stop` follows."""
+    def end(self) -> None:
+        """Signal it to keep what was answered and to end."""
         self._process.terminate()
-        self._terminated = True
+        self._pipe.close()  # it may be waiting for its start
 
-    def stop(self) -> None:
-        """End it at once; after `begin_to_end` within a second."""
-        if self._terminated:
-            self._process.join(_TERMINATE_S)
+    def stop(self, within_s: float = 0.0) -> None:
+        """End it at once; after `end`, when this time is over."""
+        self._process.join(within_s)
         self._process.kill()
         self._process.join(_STOP_S)
         self._pipe.close()
@@ -280,14 +281,16 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
         except EOFError:
             return
         try:
-            result: StageResult | BenchgateError = run_shard(
-                shard, start if shard.start_at_ns is None else None, in_flight
-            )
+            awaited = start if shard.start_at_ns is None else None
+            result: StageResult | BenchgateError = run_shard(shard, awaited, in_flight, ends_on_sigterm=True)
         except BenchgateError as error:
             result = error
-        except asyncio.CancelledError:  # SIGTERM
+        except asyncio.CancelledError:
             return
-        pipe.send(result)
+        try:
+            pipe.send(result)
+        except OSError:  # the parent ended the stage just now
+            return
 
 
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
@@ -391,7 +394,7 @@ class Fleet:
 
     def _stop(self) -> None:
         for process in self._processes.values():
-            process.begin_to_end()
+            process.end()
         while self._processes:
             _, process = self._processes.popitem()
-            process.stop()
+            process.stop(_END_S)

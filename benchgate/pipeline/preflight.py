@@ -147,7 +147,12 @@ def _require_embedded() -> None:
 def _refuse_commands(suite: Suite) -> None:
     """Raise UsageError for a suite that runs commands on this machine."""
     for name in dict.fromkeys((suite.baseline, suite.candidate)):
-        ready = suite.deployments[name].ready
+        ready, start = suite.deployments[name].ready, suite.deployments[name].start
+        if start is not None:
+            raise UsageError(
+                f"{name} of {suite.suite} is started by the command {' '.join(start.run)!r} on this machine; read it, "
+                "and add --allow-actions to let it"
+            )
         if ready is not None and ready.command is not None:
             raise UsageError(
                 f"the replicas of {name} of {suite.suite} are counted by the command {ready.command!r} on this "

@@ -212,7 +212,9 @@ class VerdictServer(ThreadingHTTPServer):
     request_queue_size = 64  # a client over the backlog would wait for its second try
 
     def __init__(self, host: str, port: int, settings: ServerSettings) -> None:
-        self.settings, self._room = settings, threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, bool] = {}  # oldest first; True once the whole request was read
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -227,32 +229,52 @@ class VerdictServer(ThreadingHTTPServer):
         TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Close a connection over the limit unanswered: callers take that for a no, and try again."""
-        if self._room.acquire(blocking=False):
+        """Make room for a connection by closing the oldest one whose request is not complete.
+
+        Slow clients thus keep nobody out. If every connection waits for its answer, the new one is closed unanswered:
+        callers take that for a no, and try again.
+        """
+        with self._lock:
+            slow = next((one for one, is_read in self._open.items() if not is_read), None)
+            is_full = len(self._open) >= _MAX_CONNECTIONS
+            if is_full and slow is not None:
+                del self._open[slow]
+                _shut_down(slow)
+            if not is_full or slow is not None:
+                self._open[request] = False
+        if request in self._open:
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
+    def request_read(self, request: Any) -> None:
+        """Keep this connection until it is answered: its request is complete."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = True
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Answer one request within its time, and make room for the next."""
-
-        def shut_down() -> None:
-            with suppress(OSError):  # a client that sends a byte now and then would else never end
-                request.shutdown(socket.SHUT_RDWR)
-
-        end = threading.Timer(_REQUEST_TIMEOUT_S, shut_down)
+        end = threading.Timer(_REQUEST_TIMEOUT_S, _shut_down, (request,))  # for one who sends a byte now and then
         end.daemon = True
         end.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self._room.release()
+            with self._lock:
+                self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report defects; a lost connection is none."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
+
+
+def _shut_down(request: socket.socket) -> None:
+    """End a connection from another thread than the one that reads it."""
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -315,11 +337,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, parameters: Mapping[str, object]) -> Answer:
         settings = self.server.settings
+        self.server.request_read(self.request)
         query = parse_query(parameters, max_age_s=settings.max_age_s, strict=settings.strict)
         with opened(settings.store) as store:
             return answer(store, query, utc_now())
 
     def _health(self) -> _Response:
+        self.server.request_read(self.request)
         with opened(self.server.settings.store):
             return _Response(HTTPStatus.OK, "ok")
 

@@ -21,6 +21,7 @@ from benchgate.suite.simulator import NO_FAULT, Fault, FaultSpec
 MESSAGE = "the practice server was configured to fail"
 ERROR = {"error": {"message": MESSAGE, "type": "InternalServerError", "code": 500}}
 _TOKENS = {"blank": (" ", "\n"), "zero-width": ("\u200b",)}
+_CYRILLIC = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопярстувшыуз")
 _CALL = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _TOOL = "lookup"
 _BEYOND_TEXT = ("chat", "responses", "messages")  # endpoints with reasoning and calls of tools
@@ -85,6 +86,8 @@ def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
         return replace(request, answer=replace(answer, pieces=pieces, tool=_TOOL), finish_reason="tool_calls")
     if kind == "half":
         words = ("" if at % 2 else answer.text(thought + at, 1) for at in range(tokens - thought))
+    elif kind == "other-script":
+        words = (answer.text(thought + at, 1).translate(_CYRILLIC) for at in range(tokens - thought))
     else:
         written = _TOKENS.get(kind, (fault.repeated,))
         words = (written[at % len(written)] for at in range(tokens - thought))

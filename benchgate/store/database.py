@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -124,13 +125,15 @@ class Database:
     address: Address
     engine: Engine
     reader: Engine  # the same connections, for transactions that read one state of the store and write nothing
+    fixed: tuple[int, int] | None = None  # state of an SQLite file whose folder cannot be written: it must stay so
 
     @classmethod
     def connect(cls, address: Address) -> Database:
         """Create an engine; the first transaction connects. Raises StoreError when its driver is missing."""
         if address.path is not None:
-            engine = _sqlite_engine(address)
-            return cls(address, engine, engine.execution_options(**{_READING: True}))
+            fixed = _file_state(address.path) if _is_read_only(address.path) else None
+            engine = _sqlite_engine(address, read_only=fixed is not None)
+            return cls(address, engine, engine.execution_options(**{_READING: True}), fixed)
         engine = _postgres_engine(address)
         reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         return cls(address, engine, reader)
@@ -140,6 +143,10 @@ class Database:
         """Open a read-only transaction: it sees one state of the store and waits for no writer."""
         with self.errors(), self.reader.begin() as connection:
             yield connection
+            if self.fixed is not None and self.fixed != _file_state(self.address.path):
+                raise StoreError(
+                    f"the store {self.address.shown} was changed while it was read from a read-only folder; try again"
+                )
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -183,13 +190,33 @@ def fetch(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[d
     return [row._asdict() for row in connection.execute(statement)]
 
 
-def _sqlite_engine(address: Address) -> Engine:
+def _is_read_only(path: Path) -> bool:
+    """Return True for a file that SQLite can open only as immutable: it cannot create its log beside it.
+
+    Where the log exists, a writer may be at work, and SQLite reads both files.
+    """
+    return path.exists() and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+
+
+def _file_state(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if found is not None else None
+
+
+def _sqlite_engine(address: Address, *, read_only: bool) -> Engine:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         raise StoreError(
             f"the store {address.shown} needs SQLite 3.37 or newer and this Python has {sqlite3.sqlite_version}; "
             "use a newer Python, or a store on Postgres"
         )
-    engine = create_engine(address.url, hide_parameters=True)
+    options: dict[str, Any] = {}
+    if read_only:
+        uri = f"file:{quote(str(address.path))}?mode=ro&immutable=1"
+        options["creator"] = partial(sqlite3.connect, uri, uri=True, check_same_thread=False)
+    engine = create_engine(address.url, hide_parameters=True, **options)
 
     @sql_event.listens_for(engine, "connect")
     def _set_up(connection: Any, _record: object) -> None:

@@ -227,6 +227,10 @@ def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
         if mode != "wal":
             raise StoreError(f"the store {path} cannot keep a write-ahead log here; put it on a local disk")
         if backup is not None:
-            with closing(sqlite3.connect(backup)) as copy:
-                plain.backup(copy)
+            try:
+                with closing(sqlite3.connect(backup)) as copy:
+                    plain.backup(copy)
+            except BaseException:  # part of a copy would pass for one
+                backup.unlink(missing_ok=True)
+                raise
     return backup

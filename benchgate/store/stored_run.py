@@ -36,6 +36,9 @@ PARTS: tuple[Table, ...] = (
 """The tables whose rows belong to one run, without `check_result`, which is derived from a verdict's document."""
 
 MAX_UNPACKED_BYTES = 2**31  # largest size of a plan, or of the columns of one observation, after decompression
+SMALL_UNPACKED_BYTES = 2**26
+"""Size after decompression up to which every ratio is accepted: constant telemetry packs 1,000 to 1."""
+_MAX_RATIO = 100  # of larger ones; 200,000 refused connections pack 60 to 1, zeros 1,030 to 1
 
 _AT_ONCE = 500  # runs in one query
 
@@ -207,15 +210,18 @@ def story_of(parts: Mapping[str, Sequence[rows.Row]], stones: Sequence[rows.Row]
 
 
 def unpacked(data: bytes, what: str) -> bytes:
-    """Decompress zlib data. Raises EvidenceError where it is damaged or larger than `MAX_UNPACKED_BYTES`."""
+    """Decompress zlib data. Raises EvidenceError where it is damaged, or too large for the memory it may take.
+
+    The limit depends on the packed size: a bundle of 4 MB must not cost gigabytes before it is refused.
+    """
+    most = min(MAX_UNPACKED_BYTES, max(SMALL_UNPACKED_BYTES, _MAX_RATIO * len(data)))
     opener = zlib.decompressobj()
     try:
-        plain = opener.decompress(data, MAX_UNPACKED_BYTES)
+        plain = opener.decompress(data, most)
     except zlib.error as exc:
         raise EvidenceError(f"{what} cannot be unpacked: {exc}") from exc
     if not opener.eof or opener.unused_data:
-        limit = f"{MAX_UNPACKED_BYTES:,} bytes"
-        raise EvidenceError(f"{what} cannot be unpacked: it is truncated, or holds more than {limit}")
+        raise EvidenceError(f"{what} cannot be unpacked: it is truncated, or holds more than {most:,} bytes")
     return plain
 
 

@@ -63,7 +63,7 @@ class Limits(Section):
 class Start(Section):
     """Repeated starts of each deployment, before anything else is measured, for the metric `cold_start`.
 
-    Only for deployments that benchgate starts itself (`embedded`, `sim`).
+    Only for deployments that benchgate starts: `embedded`, `sim`, and those with commands in their own `start`.
     """
 
     times: Whole = key("Number of starts of each deployment", default=5, ge=2, le=100)

@@ -69,7 +69,7 @@ def test_the_candidates_answers_half_as_long_are_another_work_and_longer_ones_it
     assert not same_work(measured(SUITE, STOPS, replace(STOPS, tokens=4)), SUITE).tripped
 
 
-@pytest.mark.parametrize(("rows", "tokens", "trips"), [(1, 1, True), (1, 3, False), (0, 1, False)])
+@pytest.mark.parametrize(("rows", "tokens", "trips"), [(1, 1, True), (1, 4, True), (1, 5, False), (0, 1, False)])
 def test_answers_that_end_at_once_where_the_baseline_writes_on(rows: int, tokens: int, trips: bool) -> None:
     evidence = on(Arm.CANDIDATE, measured(SUITE, STOPS, STOPS), shortened(rows, tokens, "stop"))
     guard = same_work(evidence, SUITE)  # 8 of 480 requests: more than 1 %, and by chance once in 128
@@ -78,6 +78,42 @@ def test_answers_that_end_at_once_where_the_baseline_writes_on(rows: int, tokens
     assert not same_work(
         on(Arm.BASELINE, measured(SUITE, STOPS, STOPS), shortened(rows, tokens, "stop")), SUITE
     ).tripped
+
+
+def natural_lengths(seed: int, *, shift: float = 0.0, alike: bool) -> Callable[[LoadObservation], LoadObservation]:
+    """Lengths around 60 tokens with a factor of 1.8 for a standard deviation; `alike`: two thirds of it by prompt."""
+
+    def change(execution: LoadObservation) -> LoadObservation:
+        columns = execution.requests
+        by_prompt, own = (
+            np.random.default_rng([part, execution.block]).normal(0, 0.6, len(columns)) for part in (0, seed)
+        )
+        spread = (np.sqrt(2 / 3) * by_prompt + np.sqrt(1 / 3) * own) if alike else own
+        tokens = np.maximum(1, np.exp(np.log(60) + shift + spread)).astype(np.int64)
+        return replace(execution, requests=replace(columns, output_tokens=tokens))
+
+    return change
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("shift", [0.0, -0.25, -0.5], ids=["as long", "a quarter less", "two fifths less"])
+def test_one_answer_in_25_cut_to_three_tokens_is_found_and_a_terser_model_is_not_taken_for_it(
+    alike: bool, shift: float
+) -> None:
+    suite = SuiteText([TTFT, ERRORS], requests=100).suite()
+    sound = measured(suite, STOPS, STOPS)
+    for arm, seed in ((Arm.BASELINE, 1), (Arm.CANDIDATE, 2)):
+        sound = on(arm, sound, natural_lengths(seed, shift=shift if seed == 2 else 0.0, alike=alike))
+    assert not same_work(sound, suite).tripped
+
+    def cut(execution: LoadObservation) -> LoadObservation:
+        tokens = execution.requests.output_tokens.copy()
+        tokens[::25] = 3
+        return replace(execution, requests=replace(execution.requests, output_tokens=tokens))
+
+    guard = same_work(on(Arm.CANDIDATE, sound, cut), suite)
+    assert guard.tripped
+    assert "end at once where the baseline's go on, 0 the reverse" in guard.reason
 
 
 def test_eight_tokens_are_something_to_say_and_seven_are_not_much() -> None:

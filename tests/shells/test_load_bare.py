@@ -255,7 +255,6 @@ def test_saturated_client_gives_no_verdict_on_the_server(monkeypatch: pytest.Mon
     assert "too busy; lower the load" in document["verdict"]["reason"]
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(("answered", "options"), [(5, {}), (0, {"slo": "ttft=60s"}), (5, {"workers": "2"})])
 def test_interrupted_load_keeps_answered_requests(answered: int, options: dict[str, Any]) -> None:
     order = count()

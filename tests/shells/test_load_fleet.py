@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ import pytest
 from benchgate.errors import TargetError
 from benchgate.load.live import LiveFigures
 from benchgate.load.results import merged
+from benchgate.load.scheduler import InFlight
 from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage_shard
+from benchgate.load.spool import SpoolWriter
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import SyntheticRequests
 from benchgate.load.workers import Fleet, run_shard
+from benchgate.load.workers import _serve as workers_serve
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
@@ -197,6 +201,28 @@ def test_interrupted_stage_leaves_what_was_answered(workers: int, tmp_path: Path
     assert {0, workers} <= set(left.requests.index.tolist())
     assert set(left.requests.error) == {None}
     assert left.client.faults == ("the stage was cut short",)
+
+
+def serve_with_a_slow_disk(pipe: Connection, in_flight: InFlight) -> None:
+    """Stand in for a worker that is interrupted between an answer and its next turn at the disk."""
+    SpoolWriter._keep_some = lambda self: None  # type: ignore[method-assign]  # in a process of its own
+    workers_serve(pipe, in_flight)
+
+
+def test_interrupted_worker_keeps_the_answers_that_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.workers._serve", serve_with_a_slow_disk)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 20":
+            os.kill(os.getpid(), signal.SIGINT)
+            return [30.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server, Fleet(1) as fleet:
+        with pytest.raises(KeyboardInterrupt):
+            fleet.run(shard_of(server.url, closed(30, concurrency=1)))
+        assert not multiprocessing.active_children()
+        assert fleet.salvage().requests.index.tolist() == list(range(20))
 
 
 def test_interrupted_stage_leaves_what_a_worker_brought_home_before() -> None:

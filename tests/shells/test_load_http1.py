@@ -36,7 +36,7 @@ def test_bytes_after_the_end_are_not_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"xyz\r\n", b"-1\r\n", b"+3\r\nabc\r\n", b"3\r\nabcd\r\n", b"1_0\r\n", b"\r\n", b"f" * 20]
+    "raw", [b"xyz\r\n", b"-1\r\n", b"+3\r\nabc\r\n", b"3\r\nabcd\r\n", b"1_0\r\n", b"\r\n", b"f" * 20, b"4000001\r\n"]
 )
 def test_what_is_not_chunked_is_refused(raw: bytes) -> None:
     with pytest.raises(MalformedResponse):

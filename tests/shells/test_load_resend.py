@@ -107,6 +107,16 @@ def test_request_dropped_after_more_work_than_a_round_trip_takes_is_a_failure() 
     assert columns.error == (*[None] * 10, ErrorClass.STREAM_BROKEN)
 
 
+def test_stream_of_a_server_that_closes_after_each_is_the_last_on_its_connection() -> None:
+    """As llama.cpp's does, on a machine so busy that the close comes long after the next request."""
+    stream = WHOLE.replace(b"\r\n", b"\r\nserver: llama.cpp\r\nkeep-alive: timeout=5, max=100\r\n", 1)
+    with ScriptedServer(lambda received: [stream, 0.5, CLOSE]) as server:
+        columns = run(server.url, closed(4)).requests
+        assert len(server.requests) == 4
+    assert set(columns.error) == {None}
+    assert columns.reconnects.tolist() == [0, 0, 0, 0]
+
+
 def test_a_connection_that_still_has_to_take_the_rest_of_an_answered_request_is_not_used_again() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 

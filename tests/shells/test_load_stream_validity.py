@@ -81,6 +81,12 @@ TABLE: dict[str, tuple[list[Step], ErrorClass | None]] = {
     ),
     "one JSON document": ([json_response({"choices": [{"message": {"content": "hi"}}]})], ErrorClass.PROTOCOL),
     "chunk framing broken": ([HALO + b"zz\r\n\r\n"], ErrorClass.PROTOCOL),
+    "a chunk larger than any response": ([stream_head() + b"ffffffffff\r\ndata: {", 20.0], ErrorClass.PROTOCOL),
+    "a later chunk larger than any response": ([HALO, 0.05, b"4000001\r\n", 20.0], ErrorClass.PROTOCOL),
+    "a length larger than any response": (
+        [b"HTTP/1.1 200 OK\r\ncontent-length: 67108865\r\n\r\ndata: {", 20.0],
+        ErrorClass.PROTOCOL,
+    ),
     "no HTTP": ([b"SSH-2.0-OpenSSH_9.6\r\n"], ErrorClass.PROTOCOL),
     "closed without an answer": ([CLOSE], ErrorClass.STREAM_BROKEN),
     "500": ([json_response({"error": "no"}, status=500)], ErrorClass.HTTP_5XX),

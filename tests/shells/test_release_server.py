@@ -6,14 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
 import pytest
 
-from benchgate.errors import UsageError
+from benchgate.errors import StoreError, UsageError
 from benchgate.model.history import PromotionAction, PromotionGrounds
 from benchgate.model.run import RunStatus
 from benchgate.pipeline.judge import decide_stored
@@ -254,19 +254,37 @@ def test_whoever_sends_a_byte_now_and_then_is_left_when_the_time_is_over(
                     time.sleep(0.02)
 
 
-def test_whoever_holds_connections_open_leaves_room_and_gets_no_answer(tmp_path: Path) -> None:
-    with serving(str(tmp_path / "none.sqlite")) as (url, _), httpx2.Client(base_url=url) as client:
-        held = [connected(url) for _ in range(16)]
-        for one in held:
-            one.sendall(b"POST /flagger HTTP/1.1\r\n")
+def test_slow_clients_keep_nobody_out(tmp_path: Path) -> None:
+    with serving(str(tmp_path / "none.sqlite")) as (url, _), ExitStack() as held:
+        slow = [held.enter_context(connected(url)) for _ in range(40)]
+        for one in slow:
+            with suppress(OSError):  # the oldest are closed already
+                one.sendall(b"POST /flagger HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+        for _ in range(20):
+            assert httpx2.get(f"{url}/healthz", timeout=30).status_code == 503
+        for one in slow[:24]:
+            with suppress(ConnectionError):
+                assert one.recv(1) == b""
+
+
+def test_connection_over_the_limit_is_closed_unanswered_while_all_others_wait_for_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered, answers = threading.Semaphore(0), threading.Event()
+
+    def opened(address: str) -> AbstractContextManager[Store]:
+        entered.release()
+        answers.wait(30)
+        raise StoreError("slow disk")
+
+    monkeypatch.setattr("benchgate.release.server.opened", opened)
+    with serving(str(tmp_path / "none.sqlite")) as (url, _), ExitStack() as held:
+        clients = [held.enter_context(connected(url)) for _ in range(16)]
+        for one in clients:
+            one.sendall(b"GET /verdict/a HTTP/1.1\r\n\r\n")
+        for _ in clients:
+            assert entered.acquire(timeout=30)
         with pytest.raises(httpx2.HTTPError):
-            client.get("/healthz")
-        for one in held:
-            one.close()
-        answered = None
-        while answered is None:  # until the threads have seen that nobody is there any more
-            try:
-                answered = client.get("/healthz").status_code
-            except httpx2.HTTPError:
-                continue
-        assert answered == 503
+            httpx2.get(f"{url}/healthz", timeout=30)
+        answers.set()
+        assert {one.makefile("rb").readline().split()[1] for one in clients} == {b"503"}

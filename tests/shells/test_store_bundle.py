@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -241,6 +242,25 @@ def test_bundle_in_which_something_was_changed_is_refused_although_its_hash_fits
         validate_run(read_bundle(signed(document), "runs/x.json"), "runs/x.json")
     assert str(refused.value).startswith("runs/x.json")
     assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("place", [("plan",), ("observation", 0, "data")])
+def test_small_bundle_that_swells_is_refused_before_it_costs_memory(written: bytes, place: tuple[str | int]) -> None:
+    packer = zlib.compressobj(9)
+    zeros = b"".join(packer.compress(bytes(2**20)) for _ in range(300)) + packer.flush()
+    document = json.loads(written)
+    put(base64.b64encode(zeros).decode(), *place)(document)
+    resealed(document)
+    data = signed(document)
+    assert len(data) < 1_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(EvidenceError, match="holds more than 67,108,864 bytes"):
+            validate_run(read_bundle(data, "x.json"), "x.json")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * 2**26  # what is unpacked grows by copying
 
 
 @pytest.mark.parametrize(

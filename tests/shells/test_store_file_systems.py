@@ -1,7 +1,10 @@
-"""A store on a network file system is refused before it is opened, by what the kernel says is mounted where."""
+"""Stores on network file systems are refused before they are opened; stores on read-only ones are read and judged."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ from benchgate.errors import StoreError
 from benchgate.store.database import network_file_system
 from benchgate.store.migrate import upgrade
 from benchgate.store.repository import Store
+from tests.e2e.command import command_line, document, here
+from tests.fakes.promotable import BLOCKED, begun
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -64,3 +69,63 @@ def test_a_store_on_a_network_file_system_is_neither_made_nor_opened(
     with pytest.raises(StoreError, match="network file system"):
         upgrade(here)
     assert not (tmp_path / "new.db").exists()
+
+
+READ_ONLY = """
+set -e
+mount --bind "$1" "$1.read-only"
+mount -o remount,bind,ro "$1.read-only"
+shift
+exec "$@"
+"""
+CHANGED_BESIDE = """
+import sys
+from benchgate.store.repository import Store
+written, read = sys.argv[1:]
+with Store.open_as_is(read) as frozen:
+    run = frozen.resolve("@latest")
+    assert frozen.evidence(run).load
+    with Store.open(written) as store:
+        store.save_verdict(run, {"outcome": "PASS"}, decided_at="2026-01-02T00:00:00Z")
+    frozen.evidence(run)
+"""
+
+
+def on_read_only(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a mount namespace in which `FOLDER.read-only` is that folder on a read-only file system."""
+    folder.with_name(f"{folder.name}.read-only").mkdir(exist_ok=True)
+    script = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, "sh", str(folder), *command]
+    try:
+        done = subprocess.run(script, cwd=folder.parent, env=dict(os.environ), capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here")
+    if "unshare:" in done.stderr or "mount:" in done.stderr:
+        pytest.skip("mounting is not allowed here")
+    return done
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "a store's folder?"
+    folder.mkdir()
+    with Store.open(str(folder / "runs.db")) as store:
+        begun(store, BLOCKED)
+    return folder
+
+
+def test_run_on_a_read_only_file_system_is_judged_as_elsewhere_and_its_verdict_is_not_kept(folder: Path) -> None:
+    gate = ("gate", "@latest", "--format", "json", "--store")
+    done = on_read_only(folder, *command_line(*gate, f"{folder}.read-only/runs.db"))
+    assert done.returncode == 13, done.stderr
+    assert "readonly database" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["runs.db", "runs.db.lock"]
+    kept = here(folder, *gate, "runs.db")
+    assert kept.returncode == 10
+    assert {**document(done), "exit_code": 10} == document(kept)
+
+
+def test_store_that_is_changed_beside_its_read_only_mount_is_not_read_on(folder: Path) -> None:
+    files = (str(folder / "runs.db"), f"{folder}.read-only/runs.db")
+    done = on_read_only(folder, sys.executable, "-c", CHANGED_BESIDE, *files)
+    assert done.returncode == 1
+    assert "StoreError" in done.stderr and "was changed while it was read" in done.stderr

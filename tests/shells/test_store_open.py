@@ -28,6 +28,7 @@ from benchgate.store.locks import upgrade_lock
 from benchgate.store.repository import Store
 from benchgate.store.tables import metadata
 from tests.fakes import quick_store
+from tests.fakes.full_disk import files_no_larger_than
 from tests.shells.store_samples import (
     PLAN,
     assert_same_requests,
@@ -193,6 +194,16 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
             assert connection.execute("SELECT label FROM run").fetchone() == ("frozen",)
         connection.close()
     assert migrate.upgrade(str(path)).after == next_schema
+
+
+def test_store_is_not_upgraded_where_its_copy_does_not_fit_on_the_disk(next_schema: str, tmp_path: Path) -> None:
+    path = tmp_path / "benchgate.db"
+    shutil.copy(FROZEN, path)
+    with files_no_larger_than(path.stat().st_size // 2), pytest.raises(StoreError):
+        Store.open(str(path))
+    assert not list(tmp_path.glob("*.backup*"))
+    with Store.open(str(path)) as store:
+        assert store.evidence(frozen_run().id).shadow == make_shadow()
 
 
 def test_older_sqlite_store_without_runs_needs_no_copy(next_schema: str, tmp_path: Path) -> None:

@@ -12,12 +12,11 @@ from time import monotonic_ns
 from typing import NamedTuple
 
 from benchgate.load.decode.body import RawBody, Read
-from benchgate.load.http.parser import Dechunker, Head, MalformedResponse, split_head
+from benchgate.load.http.parser import LARGEST_RESPONSE_BYTES, Dechunker, Head, MalformedResponse, split_head
 from benchgate.model.records import ErrorClass
 from benchgate.suite.schema import Limits
 from benchgate.targets.address import tls_fault
 
-LARGEST_RESPONSE_BYTES = 64 * 2**20
 OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM})
 """Errors of this machine, which say nothing of the server."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+LARGEST_RESPONSE_BYTES = 64 * 2**20
 _LONGEST_LINE = 8192  # of a chunk's size or a trailer
 _LONGEST_HEAD = 65536
 _LONGEST_NUMBER = 18  # digits: what is longer than that is no length, and costs time to convert
@@ -52,6 +53,8 @@ class Head:
             )
         if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
             raise MalformedResponse(f"content-length is {text[:40]!r}, not a number")
+        if int(text) > LARGEST_RESPONSE_BYTES:  # it would be waited for until the time limit of the request
+            raise MalformedResponse(f"content-length is {text}; a response has at most {LARGEST_RESPONSE_BYTES} bytes")
         return int(text)
 
     @cached_property
@@ -63,10 +66,13 @@ class Head:
     def keeps_alive(self) -> bool:
         """Return True if the connection can carry another request after this response.
 
-        Not with both chunks and a length: a proxy that believes the other one sees another next response.
+        Not with both chunks and a length: a proxy that believes the other one sees another next response. Nor after a
+        stream of llama.cpp's server, which closes unannounced a moment later: a request sent meanwhile would be lost.
         """
         framed_twice = "transfer-encoding" in self.headers and "content-length" in self.headers
-        return self.version == "HTTP/1.1" and "close" not in self._listed("connection") and not framed_twice
+        if framed_twice or self.version != "HTTP/1.1" or "close" in self._listed("connection"):
+            return False
+        return not (self.chunked and self.headers.get("server") == "llama.cpp")
 
     @cached_property
     def as_bytes(self) -> bytes:
@@ -186,6 +192,10 @@ class Dechunker:
             if not digits or len(digits) > 16 or not _HEX.issuperset(digits):
                 raise MalformedResponse(f"{line[:40]!r} is not the size of a chunk")
             self._left = int(digits, 16)
+            if self._left > LARGEST_RESPONSE_BYTES:
+                raise MalformedResponse(
+                    f"a chunk of {self._left} bytes; a response has at most {LARGEST_RESPONSE_BYTES} bytes"
+                )
             self._state = _DATA if self._left else _TRAILER
 
 

@@ -204,9 +204,9 @@ class Pool:
         """Return True if the server had closed the connection before the request reached it.
 
         A server that takes a request and drops it looks the same, and that is a failure. Two things differ. Only a
-        connection kept after an answer (llama.cpp closes it after every stream, up to tens of milliseconds later) or
-        unused for longer than servers grant can be stale. And the close is seen after one round trip and a turn of the
-        server: sooner where another connection has outlived an answer, for then the server does not close by habit.
+        connection kept after an answer (llama.cpp behind a proxy may close it after every stream) or unused for longer
+        than servers grant can be stale. And the close is seen after one round trip and a turn of the server: sooner
+        where another connection has outlived an answer, for then the server does not close by habit.
         """
         if not response.unanswered or response.sent_ns is None:
             return False

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from benchgate.load.client_delay import ReadDelays
-from benchgate.load.http.exchange import LARGEST_RESPONSE_BYTES
 from benchgate.load.http.library import library
+from benchgate.load.http.parser import LARGEST_RESPONSE_BYTES
 
 _MOST_EVENTS = 1024
 _MARK_BYTES = 8

@@ -61,9 +61,8 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
     stages = [found[shard].begin.stage for shard in sorted(found)]
     stage = max(stages, key=stages.count)  # that of most shards; of two as common, the lowest shard's
     if stage.benchgate != __version__:
-        raise UsageError(
-            f"the shards were sent by benchgate {stage.benchgate}, and this is {__version__}; merge with that"
-        )
+        sent = f"the shards were sent by benchgate {stage.benchgate}"
+        raise UsageError(f"{sent}, and this is {__version__}; merge with the version that sent them")
     options = _options(stage)
     target, engine = target_of(options)
     shares = stage_of(options, target, options.service_s).split(stage.shards)

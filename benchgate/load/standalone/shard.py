@@ -41,6 +41,7 @@ _INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and
 _UNIX_S = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
 _NS = 1_000_000_000
 _PUSH_S = 5.0
+_END_S = 1.0  # to keep what was answered
 _STOP_LOOK_S = 1.0
 _TRIES = 5
 _RETRY_S = 2.0
@@ -131,8 +132,8 @@ def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptio
                 process.begin(share)
                 result = process.result(tick)
             except (KeyboardInterrupt, _Stopped) as stop:
-                process.begin_to_end()
-                process.stop()
+                process.end()
+                process.stop(_END_S)
                 _retried(lambda: files.end_early(STOPPED))
                 raise KeyboardInterrupt from stop
             except ClusterError as error:

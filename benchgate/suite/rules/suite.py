@@ -91,10 +91,11 @@ def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
 @rule(*_ARMS, "start.*")
 def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
     """Refuse repeated starts of deployments that benchgate does not start."""
-    other = next(((arm, name) for arm, name, spec in arms(suite) if spec.url is not None), None)
+    other = next(((arm, name) for arm, name, spec in arms(suite) if not spec.is_started), None)
     if suite.start is not None and other is not None:
         whose = f'the {other[0]} "{other[1]}" is not started by benchgate'
-        yield Fault(("start",), f"{whose}, so its start cannot be timed; remove it", at_key=True)
+        remedy = "remove it, or give the deployment the commands of its server (`start` with `run`)"
+        yield Fault(("start",), f"{whose}, so its start cannot be timed; {remedy}", at_key=True)
 
 
 @rule("deployments.*")
