@@ -28,6 +28,7 @@ from benchgate import __version__
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.store import rows, tables
 from benchgate.store.merge import RunSource
+from benchgate.store.raw_records import RawBytes
 from benchgate.store.results import is_own
 from benchgate.store.stored_run import PARTS, WholeRun
 
@@ -146,7 +147,7 @@ def _read_value(column: Column[Any], value: object, place: str) -> object:
     """Return a value of exactly its column's type: no bool for a number, nothing that a database would round."""
     if value is None and column.nullable:
         return None
-    if isinstance(column.type, LargeBinary):
+    if isinstance(column.type, LargeBinary | RawBytes):
         return _read_bytes(value, place)
     if isinstance(column.type, BigInteger):
         if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
