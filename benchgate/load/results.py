@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -276,12 +276,12 @@ def merged(results: Sequence[StageResult]) -> StageResult:
     """Merge the results of workers as if one had done it all; read delay and busiest share are the worst worker's."""
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
     if not results:
-        return StageResult.of(no_rows(), 0.0, _merged_use([]))
+        return StageResult.of(no_rows(), 0.0, merged_use([]))
     classes = tuple(
         ClassResult(
             shares[0].name,
             concatenate_columns([share.requests for share in shares]),
-            _window_s([share for share in shares if len(share.requests)]),
+            merged_window_s([ShareWindow.of(share) for share in shares if len(share.requests)]),
             concatenate_columns([share.left for share in shares]),
             concatenate_columns([share.ramp for share in shares]),
             any(share.in_steady_state for share in shares),
@@ -289,10 +289,24 @@ def merged(results: Sequence[StageResult]) -> StageResult:
         )
         for shares in zip(*(result.classes for result in results), strict=True)
     )
-    return StageResult(classes, _merged_use([result.client for result in results]), down_after_s)
+    return StageResult(classes, merged_use([result.client for result in results]), down_after_s)
 
 
-def _window_s(shares: Sequence[ClassResult]) -> float:
+class ShareWindow(NamedTuple):
+    """Window of a share of a class that has requests."""
+
+    requests: int
+    first_ns: int  # first intended send
+    window_s: float
+    in_steady_state: bool
+
+    @classmethod
+    def of(cls, share: ClassResult) -> ShareWindow:
+        """Return the window of a share with at least one request."""
+        return cls(len(share.requests), int(share.requests.intended_ns.min()), share.window_s, share.in_steady_state)
+
+
+def merged_window_s(shares: Sequence[ShareWindow]) -> float:
     """Return the window of all shares; 0 without one.
 
     The rates of closed loops in steady state add up: theirs is the window in which all began at the summed rate.
@@ -300,14 +314,15 @@ def _window_s(shares: Sequence[ClassResult]) -> float:
     if not shares:
         return 0.0
     if all(share.in_steady_state and share.window_s > 0 for share in shares):
-        return sum(len(share.requests) for share in shares) / sum(len(s.requests) / s.window_s for s in shares)
+        return sum(share.requests for share in shares) / sum(share.requests / share.window_s for share in shares)
     # In whole nanoseconds, so that the window does not depend on the number of shares.
-    first_ns = [int(share.requests.intended_ns.min()) for share in shares]
-    last_ns = max(first + round(share.window_s * _NS) for first, share in zip(first_ns, shares, strict=True))
-    return (last_ns - min(first_ns)) / _NS
+    last_ns = max(share.first_ns + round(share.window_s * _NS) for share in shares)
+    return (last_ns - min(share.first_ns for share in shares)) / _NS
 
 
-def _merged_use(uses: Sequence[ClientUse]) -> ClientUse:
+def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
+    """Return the use of all workers: CPU time and counts add up, of shares and delays the worst counts."""
+
     def worst(values: Iterable[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)
 

@@ -107,7 +107,8 @@ class ShardFiles:
             for use in _USES:
                 blob = codec.encode(getattr(group, use).to_columns())
                 parts.append(blob)
-                sizes[use] = {"bytes": len(blob), "sha256": codec.digest(blob)}
+                rows = len(getattr(group, use))
+                sizes[use] = {"rows": rows, "bytes": len(blob), "sha256": codec.digest(blob)}
             classes.append(
                 {
                     "name": group.name,
@@ -142,6 +143,14 @@ class ShardFiles:
             return ShardBegin(**found | {"stage": ShardedStage(**found["stage"]), "secrets": tuple(found["secrets"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{path} is no beginning of a shard of this benchgate ({error})") from error
+
+    def recorded(self) -> int:
+        """Return the number of records in the result; 0 where it cannot be read."""
+        try:
+            classes = json.loads(self._path("end.json").read_bytes()).get("classes", ())
+            return sum(part["rows"] for group in classes for part in group["columns"].values())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return 0
 
     def read_end(self) -> StageResult | str:
         """Read the result, or the reason why there is none."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Limits
@@ -90,7 +90,7 @@ class Requests(Protocol):
 class PlannedRequests:
     """Requests that a plan holds one by one."""
 
-    requests: tuple[PlannedRequest, ...]
+    requests: Sequence[PlannedRequest]
 
     @property
     def endless(self) -> bool:
@@ -106,6 +106,8 @@ class PlannedRequests:
 
     def find(self) -> FindRequest:
         """By its index."""
+        if isinstance(self.requests, GeneratedRequests):
+            return self.requests.find()
         return {request.index: request for request in self.requests}.get
 
 
@@ -113,7 +115,7 @@ class PlannedRequests:
 class RepeatedRequests:
     """Planned requests again and again: k of round r is r * `period` + k. With few, a worker has every n-th round."""
 
-    requests: tuple[PlannedRequest, ...]
+    requests: Sequence[PlannedRequest]
     period: int  # how many the whole plan has, also where this is one worker's share of it
     round: int = 0  # the first one
     rounds: int = 1
@@ -131,18 +133,21 @@ class RepeatedRequests:
 
     def share(self, worker: int, workers: int) -> RepeatedRequests:
         """Deal each round as `PlannedRequests` does. Where some would get none, each gets all, from another one on."""
-        dealt = [_dealt(self.requests, one, workers) for one in range(workers)]
-        if all(dealt):
-            return replace(self, requests=dealt[worker])
-        parts = [part for part in dealt if part]
+        if isinstance(self.requests, GeneratedRequests):
+            served = set(range(min(workers, len(self.requests))))
+        else:
+            served = {(r.turn.session if r.turn else place) % workers for place, r in enumerate(self.requests)}
+        if len(served) == workers:
+            return replace(self, requests=_dealt(self.requests, worker, workers))
+        parts = [_dealt(self.requests, one, workers) for one in sorted(served)]
         begin = worker % len(parts) if parts else 0
         turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
         return replace(self, requests=turned, round=worker, rounds=workers)
 
     def find(self) -> FindRequest:
         """By its index within a round."""
-        known = {request.index: request for request in self.requests}
-        return lambda number: known.get((number - self.first) % self.period)
+        known = PlannedRequests(self.requests).find()
+        return lambda number: known((number - self.first) % self.period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +176,8 @@ class SaltedRequests:
         return self.requests.find()
 
 
-def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> tuple[PlannedRequest, ...]:
-    if not any(request.turn for request in requests):
+def _dealt(requests: Sequence[PlannedRequest], worker: int, workers: int) -> Sequence[PlannedRequest]:
+    if isinstance(requests, GeneratedRequests) or not any(request.turn for request in requests):
         return requests[worker::workers]
     return tuple(r for r in requests if (r.turn.session if r.turn else r.index) % workers == worker)
 
@@ -310,7 +315,7 @@ def stage_shard(
     for group in stage.classes:
         if service_s is None or group.name not in service_s:
             continue
-        turns = [request.turn for request in group.requests if request.turn is not None]
+        turns = [request.turn for request in group.sample if request.turn is not None]
         conversations = sum(turn.turn == 0 for turn in turns)
         unit_s = service_s[group.name]
         if conversations:
@@ -327,21 +332,27 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
     if group.background:
         again = _salted(group, group.requests, salt)
         return ClassShare(group.name, RepeatedRequests(again, len(again)), level, background=True, service_s=unit_s)
-    first, ramp, lead_ns = max((request.index for request in group.requests), default=-1) + 1, None, 0
+    generated = isinstance(group.requests, GeneratedRequests)
+    listed = () if generated else group.requests
+    first = len(group.requests) if generated else max((request.index for request in listed), default=-1) + 1
+    ramp, lead_ns = None, 0
     if group.concurrency is None:
         lead_ns = round(lead_s * _NS)
         if group.ramp is not None and unit_s is not None:
-            last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
-            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, last_ns), salt)
+            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, group.last_send_ns), salt)
             ramp = Ramp(PlannedRequests(tuple(replace(one, index=first + one.index) for one in drawn)), first)
     elif group.ramp is not None:
         pool = _salted(group, group.ramp.pool(), salt)
         ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
     planned = PlannedRequests(group.requests)
     requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    if isinstance(group.requests, GeneratedRequests):
+        requests = PlannedRequests(group.requests.salted(salt))
     return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
 
 
-def _salted(group: PlannedClass, requests: tuple[PlannedRequest, ...], salt: int) -> tuple[PlannedRequest, ...]:
+def _salted(group: PlannedClass, requests: Sequence[PlannedRequest], salt: int) -> Sequence[PlannedRequest]:
     """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
+    if isinstance(requests, GeneratedRequests):
+        return requests.salted(salt)
     return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))

@@ -74,7 +74,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
             seconds = schedule_s(stages) * arms
         amount = RunCost(
             blocks=blocks,
-            requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
+            requests=sum(stage.foreground + stage.ramp_requests for stage in stages) * arms + other_requests,
             input_tokens=(input_tokens(suite, stages) + _verified_tokens(plan, stages)) * arms,
             output_tokens=output_tokens(stages) * arms,
             seconds=seconds,
@@ -94,7 +94,7 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
 
 def _verified_tokens(plan: Plan, stages: Sequence[PlannedStage]) -> int:
     """Estimate the tokens of the prompts of eval items, by the words of their rows and of as many examples."""
-    sent = {request.item for stage in stages for request in stage.requests if request.item is not None}
+    sent = {item for stage in stages for item in stage.verified_items}
     total = 0
     for task in plan.tasks if sent else ():
         shots = task.config.get("num_fewshot")
@@ -120,14 +120,14 @@ def _with_ramp(
     for stage in stages:
         for group in stage.classes:
             if not group.background and group.requests:
-                of_class = sum(tokens(stage, group, request.ask) for request in group.requests)
+                of_class = sum(tokens(stage, group, request.ask) for request in group.sample) * group.per_sampled
                 total += of_class * (1 + (group.ramp.size if group.ramp is not None else 0) / len(group.requests))
     return round(total)
 
 
 def schedule_s(stages: Sequence[PlannedStage]) -> float:
     """Sum the times from each stage's start to its last planned send; 0 for a closed loop."""
-    return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
+    return sum(max((group.last_send_ns for group in stage.classes), default=0) for stage in stages) * 1e-9
 
 
 def assumed_load_s(stages: Sequence[PlannedStage]) -> float:
@@ -135,7 +135,7 @@ def assumed_load_s(stages: Sequence[PlannedStage]) -> float:
     total_s = 0.0
     for stage in stages:
         closed = [
-            sum(request.ask.output_tokens or 0 for request in group.requests) / group.concurrency
+            sum(request.ask.output_tokens or 0 for request in group.sample) * group.per_sampled / group.concurrency
             for group in stage.classes
             if group.concurrency is not None
         ]
@@ -252,8 +252,8 @@ def preview(
         blocks=len(plan.blocks),
         fewest_blocks=suite.load.looks[0] if suite.load is not None and suite.load.looks else len(plan.blocks),
         arms=arms,
-        load_requests=sum(len(stage.foreground) for stage in stages) * arms,
-        warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
+        load_requests=sum(stage.foreground for stage in stages) * arms,
+        warmup_requests=sum(stage.foreground for stage in plan.warmup) * arms,
         warmup_goes_on=bool(plan.warmup) and suite.load is not None and suite.load.warmup == "auto",
         ramp_requests=sum(stage.ramp_requests for stage in stages) * arms,
         input_tokens=totals.most.input_tokens,
@@ -300,7 +300,7 @@ def shared_prefix_ratios(plan: Plan) -> dict[str, float]:
         for stage in stages:
             tally = found.setdefault(stage.name, [0, 0])
             for group in stage.classes:
-                for request in group.requests:
+                for request in group.sample:
                     if ENDPOINTS[request.ask.endpoint].generates:
                         pieces = prompt_pieces(request.ask.content, group.vocabulary)
                         tally[0] += _known_pieces(pieces, hash(request.ask.model), known)
@@ -383,7 +383,7 @@ def longest_request(load: Load, plan: Plan) -> LongestRequest | None:
         for stage in block.stages:
             for group in stage.classes:
                 level, answered = stage.observed_as(group), 0
-                for request in group.requests:
+                for request in group.sample:
                     if request.turn is None or not request.turn.carries:
                         answered = 0
                     prompt = text_tokens(request.ask.content, letters=letters.get(level, False))

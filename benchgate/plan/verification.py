@@ -96,16 +96,15 @@ def verified_counts(blocks: Sequence[PlannedBlock]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for block in blocks:
         for stage in block.stages:
-            for request in stage.requests:
-                if request.item is not None:
-                    name = verified_name(request.item.task, stage.name)
-                    counts[name] = counts.get(name, 0) + 1
+            for item in stage.verified_items:
+                name = verified_name(item.task, stage.name)
+                counts[name] = counts.get(name, 0) + 1
     return counts
 
 
 def with_prompts(stage: PlannedStage, prompts: Prompts) -> PlannedStage:
     """Return the stage with the prompts of its eval items."""
-    if not any(request.item for request in stage.requests):
+    if not stage.verified_items:
         return stage
     return _with_requests(
         stage,

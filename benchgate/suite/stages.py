@@ -102,7 +102,10 @@ def with_inherited_slos(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "load": {**load, "sweep": stages}}
 
 
-MOST_REQUESTS = 1_000_000
+MOST_IN_FLIGHT = 1_000_000
+MOST_REQUESTS = 1_000_000_000
+LISTED_IN_FLIGHT, LISTED_REQUESTS = 10_000, 1_000_000
+"""Most requests of a class that a plan lists one by one. Beyond either, each follows from the seed and its number."""
 MOST_BURSTS = 10_000
 RAMP_SERVICE_TIMES = 5.0  # default length of the ramp of an open loop at a constant rate, in mean service times
 _LEAST_BACKGROUND = 64  # distinct requests of a background class, unless the suite sets them
@@ -188,7 +191,7 @@ class Bursts(Section):
 class Each(Section):
     """A stage for every value of one key, named after the stage and the value: `in-128`, `in-512`."""
 
-    concurrency: tuple[Annotated[Whole, Field(ge=1, le=10_000)], ...] = key(
+    concurrency: tuple[Annotated[Whole, Field(ge=1, le=MOST_IN_FLIGHT)], ...] = key(
         "Numbers of requests in flight, closed loop", default=()
     )
     rate_rps: tuple[Rate, ...] = key("Rates, open loop", default=(), alias="rate")
@@ -224,7 +227,7 @@ class ClassSpec(Section):
     """
 
     workload: Name | None = optional("Name of one of `load.workloads`. Default: `load.workload`")
-    concurrency: Whole | None = optional("Closed loop: this many requests in flight", ge=1, le=10_000)
+    concurrency: Whole | None = optional("Closed loop: this many requests in flight", ge=1, le=MOST_IN_FLIGHT)
     rate_rps: Rate | None = optional("Open loop at this rate", alias="rate")
     trace: Text | None = optional("Open loop at the send times of a recorded file")
     speed: Factor | None = optional("Replay a `trace` this many times faster. Default: as recorded")
@@ -278,7 +281,7 @@ class Stage(Section):
     """
 
     name: Name = key("Name of the stage in checks and reports; each differs", alias="stage")
-    concurrency: Whole | None = key("Closed loop: this many requests in flight", default=None, ge=1, le=10_000)
+    concurrency: Whole | None = key("Closed loop: this many requests in flight", default=None, ge=1, le=MOST_IN_FLIGHT)
     rate_rps: Rate | None = key("Open loop at this rate", default=None, alias="rate")
     ramp_to_rps: Rate | None = optional(
         "The rate changes linearly from `rate` to this one; needs `for`", alias="ramp_to"
@@ -569,6 +572,7 @@ def _profile_complaint(stage: Stage) -> str | None:
         if duration_s < least_s * (1 - 1e-9):
             last = f"the last of the {len(bursts.factors)} factors"
             return f"ends before {last}; write `for` of at least {_time(least_s)}"
-    if not 1 <= stage.requests <= MOST_REQUESTS:
-        return f"comes to {stage.requests:,} requests a block; a stage has 1 to {MOST_REQUESTS:,}: change rate or time"
+    most = MOST_REQUESTS if stage.is_level_rate or stage.concurrency is not None else LISTED_REQUESTS
+    if not 1 <= stage.requests <= most:
+        return f"comes to {stage.requests:,} requests a block; such a stage has 1 to {most:,}: change rate or time"
     return None

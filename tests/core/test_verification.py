@@ -22,7 +22,7 @@ from benchgate.suite.schema import Suite
 from tests.fakes.evals import Answers, observation, right_but
 from tests.fakes.measured import measured
 
-CONFIG = {"output_type": "generate_until", "generation_kwargs": {"max_gen_toks": 12}}
+CONFIG: dict[str, object] = {"output_type": "generate_until", "generation_kwargs": {"max_gen_toks": 12}}
 ADD = PlannedTask("add", CONFIG, tuple({"id": f"add-{n}", "prompt": "1+1"} for n in range(40)))
 SORT = PlannedTask("sort", CONFIG, tuple({"id": f"sort-{n}", "prompt": "b a"} for n in range(12)))
 CHOSEN = replace(ADD, name="chosen", output_type="multiple_choice")

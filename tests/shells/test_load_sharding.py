@@ -25,6 +25,7 @@ from benchgate.load.standalone.merge import merge_shards
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import stage_of, target_of
 from benchgate.load.standalone.shard import ShardOptions, send_shard
+from benchgate.model.histogram import RELATIVE_ERROR
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
 from tests.fakes.blocks import record
@@ -275,3 +276,21 @@ def test_object_store_holds_what_a_folder_would(tmp_path: Path) -> None:
         scratch = refused.path
         refused.push()
     assert (scratch / "shard-0-of-1.answers").read_bytes() == b"answer"
+
+
+def test_too_many_records_are_summarised_shard_by_shard(tmp_path: Path) -> None:
+    leave(tmp_path, 4)
+    exact, summary = merge_shards([str(tmp_path)]), merge_shards([str(tmp_path)], exact=50)
+    assert (exact["quantile_error_ratio"], summary["quantile_error_ratio"]) == (0.0, RELATIVE_ERROR)
+    for key in ("requests", "failures", "output_tokens", "goodput_ratio", "throughput", "window_s", "shards", "client"):
+        assert summary[key] == exact[key]
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        ours, theirs = summary[name], exact[name]
+        assert isinstance(ours, dict) and isinstance(theirs, dict) and ours["p50"] is not None
+        assert ours["p50"] == pytest.approx(theirs["p50"], rel=RELATIVE_ERROR)
+
+
+def test_a_missing_shard_invalidates_a_summary_by_name(tmp_path: Path) -> None:
+    leave(tmp_path, 4, without=2)
+    client: Any = merge_shards([str(tmp_path)], exact=50)["client"]
+    assert client["saturated"] and "shard 2/4 is missing: it was never begun" in client["reasons"]

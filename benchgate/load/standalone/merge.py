@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_strain import strains
-from benchgate.load.results import StageResult, lost_worker, merged, salvage
+from benchgate.load.results import StageResult, lost_worker, salvage
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs, shards_in
 from benchgate.load.shards import Shard
 from benchgate.load.spool_folder import spool_folder
+from benchgate.load.stage_summary import merge_shares
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import describe, stage_of, target_of
+from benchgate.load.standalone.run import describe, offered_load, stage_of, target_of
 from benchgate.load.standalone.shard import STOPPED
+from benchgate.model.request_summary import EXACT_RECORDS
 from benchgate.suite.schema import ClientBounds
 from benchgate.targets.dialect import Target
 
@@ -30,12 +32,12 @@ class _Found:
     url: str
 
 
-def merge_shards(urls: Sequence[str]) -> dict[str, object]:
+def merge_shards(urls: Sequence[str], *, exact: int = EXACT_RECORDS) -> dict[str, object]:
     """Return the document of a load test from the shards in these folders, as `run_load_test` does.
 
     A shard that is missing, late, unlike the others, saturated, lost or stopped is a fault that names it; what the
-    others measured is kept. Raises UsageError without shards, with two of the same number, and where a trace, prompts
-    or a secret are needed and not here.
+    others measured is kept. With more than `exact` records memory holds one shard at a time. Raises UsageError without
+    shards, with two of the same number, and where a trace, prompts or a secret are needed and not here.
     """
     with ExitStack() as stack:
         found: dict[int, _Found] = {}
@@ -52,10 +54,10 @@ def merge_shards(urls: Sequence[str]) -> dict[str, object]:
                     )
         if not found:
             raise UsageError(f"no shard was begun in {' or '.join(urls)}; give what the shards had as --spool")
-        return _merge(found)
+        return _merge(found, exact)
 
 
-def _merge(found: Mapping[int, _Found]) -> dict[str, object]:
+def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
     stages = [found[shard].begin.stage for shard in sorted(found)]
     stage = max(stages, key=stages.count)  # that of most shards; of two as common, the lowest shard's
     if stage.benchgate != __version__:
@@ -89,7 +91,8 @@ def _merge(found: Mapping[int, _Found]) -> dict[str, object]:
             )
             yield result
 
-    result = merged(list(results()))
+    records = sum(one.files.recorded() for one in found.values())
+    result = merge_shares(results(), records, offered_load(options), exact=exact)
     partial = any(fault.endswith(STOPPED) for fault in result.client.faults)
     return {**describe(options, engine, result, partial=partial, warmup=None), "shards": rows}
 

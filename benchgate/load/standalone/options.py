@@ -44,7 +44,8 @@ from benchgate.suite.deployment import (
     resolve_secret,
     split_address,
 )
-from benchgate.suite.load import parse_warmup
+from benchgate.suite.load import MOST_WORKERS, parse_warmup
+from benchgate.suite.stages import MOST_IN_FLIGHT, MOST_REQUESTS
 from benchgate.suite.workload import PromptSet
 from benchgate.suite.yaml import read_text
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
@@ -250,6 +251,10 @@ class LoadOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+        most = {"concurrency": MOST_IN_FLIGHT, "requests": MOST_REQUESTS, "workers": MOST_WORKERS}
+        for name, largest in most.items():
+            if (getattr(self, name) or 0) > largest:
+                raise UsageError(f"--{name} is {getattr(self, name):,}; it must be at most {largest:,}")
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
         if not 0 <= self.salt <= LARGEST_SALT:
