@@ -339,6 +339,7 @@ def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
         unasked=sum(use.unasked for use in uses),
         closed_early=sum(use.closed_early for use in uses),
         faults=tuple(chain.from_iterable(use.faults for use in uses)),
+        start_uncertainty_s=worst(use.start_uncertainty_s for use in uses),
     )
 
 

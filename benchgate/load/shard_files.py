@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchgate.errors import EvidenceError, UsageError
+from benchgate.load.clocks import HostClock, host_clock
 from benchgate.load.results import ClassResult, StageResult
 from benchgate.load.spool import writing
 from benchgate.load.spool_folder import SpoolFolder
@@ -65,12 +66,13 @@ class ShardBegin:
     shard: int
     host: str
     pid: int
+    clock: HostClock
     secrets: tuple[str, ...] = ()
 
     @classmethod
     def here(cls, stage: ShardedStage, shard: int, secrets: tuple[str, ...]) -> Self:
         """Return the beginning of a shard that this process sends."""
-        return cls(stage, shard, socket.gethostname() or platform.node(), os.getpid(), secrets)
+        return cls(stage, shard, socket.gethostname() or platform.node(), os.getpid(), host_clock(), secrets)
 
     @property
     def name(self) -> str:
@@ -140,7 +142,8 @@ class ShardFiles:
         path = self._path("json")
         try:
             found = json.loads(path.read_bytes())
-            return ShardBegin(**found | {"stage": ShardedStage(**found["stage"]), "secrets": tuple(found["secrets"])})
+            parts = {"stage": ShardedStage(**found["stage"]), "clock": HostClock(**found["clock"])}
+            return ShardBegin(**found | parts | {"secrets": tuple(found["secrets"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{path} is no beginning of a shard of this benchgate ({error})") from error
 

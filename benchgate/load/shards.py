@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
+from benchgate.load.clocks import START_WITHIN_NS
 from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
 from benchgate.plan.vocabulary import Vocabulary
@@ -215,6 +216,17 @@ class ClassShare:
         """Return True for a closed loop that is kept full around its measured requests."""
         return self.ramp is not None and self.level.concurrency is not None
 
+    @property
+    def start_tolerance_ns(self) -> int:
+        """Return how uncertain the common start of its workers may be: its ramp, 5 ms where the edges are measured.
+
+        The lead of a closed loop lasts at least one service time.
+        """
+        if self.ramp is None or self.service_s is None:
+            return START_WITHIN_NS
+        ramp_ns = self.lead_ns if self.level.concurrency is None else round(self.service_s * _NS)
+        return max(START_WITHIN_NS, ramp_ns)
+
     def share(self, worker: int, workers: int) -> ClassShare:
         """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
         users = min(workers, self.level.concurrency or workers)
@@ -269,6 +281,11 @@ class Shard:
         """A whole stage of one class of traffic."""
         part = ClassShare("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
         return cls(target, (part,), limits, audit=audit)
+
+    @property
+    def start_tolerance_ns(self) -> int:
+        """Return how uncertain the common start of the workers of a whole stage may be: that of its strictest class."""
+        return min((part.start_tolerance_ns for part in self.parts if not part.background), default=START_WITHIN_NS)
 
     @property
     def name(self) -> str:

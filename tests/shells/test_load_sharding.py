@@ -14,6 +14,7 @@ import pytest
 
 from benchgate import __version__
 from benchgate.errors import ClusterError, StoreError, UsageError
+from benchgate.load.clocks import HostClock
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.parser import Head
 from benchgate.load.results import ClassResult, StageResult
@@ -33,6 +34,7 @@ from tests.fakes.scripted_server import ScriptedServer, answering
 
 NS = 1_000_000_000
 START_NS = 1_800_000_000 * NS
+SYNCHRONISED = HostClock("here", "chrony", 400_000)
 OPTIONS = {"url": "http://server:8000", "model": "m", "engine": "openai", "rate": "20/s", "duration": "10s", "salt": 7}
 
 
@@ -133,7 +135,7 @@ def result_of(rows: list[RequestRecord], client: ClientUse) -> StageResult:
 
 def leave(folder: Path, count: int, *, without: int | None = None, **changed: dict[int, Any]) -> None:
     """Leave the files of shards as if they had sent the requests of OPTIONS."""
-    clients, stages = changed.get("client", {}), changed.get("stage", {})
+    clients, stages, clocks = (changed.get(name, {}) for name in ("client", "stage", "clock"))
     whole = records()
     with spool_folder(str(folder)) as opened:
         for shard in range(count):
@@ -141,7 +143,7 @@ def leave(folder: Path, count: int, *, without: int | None = None, **changed: di
                 continue
             files = ShardFiles(opened, shard, count)
             stage = stage_document(count, **stages.get(shard, {}))
-            files.begin(ShardBegin(stage, shard, f"host-{shard}", 1))
+            files.begin(ShardBegin(stage, shard, f"host-{shard}", 1, clocks.get(shard, SYNCHRONISED)))
             client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1, read_delay_p50_s=1e-4, read_delay_p99_s=1e-3,
                                read_delay_max_s=1e-3, busiest_share=0.1)  # fmt: skip
             files.end(result_of(whole[shard::count], replace(client, **clients.get(shard, {}))))
@@ -179,6 +181,8 @@ def test_shards_may_leave_their_files_in_folders_of_their_own(tmp_path: Path) ->
         ({"stage": {2: {"start_at_ns": 1}}}, "start_at_ns 1 instead of", False),
         ({"client": {2: {"faults": ("worker 3 of 4 started 1.2 s late",)}}}, "host-2 started 1.2 s late", True),
         ({"client": {2: {"busiest_share": 0.99}}}, "shard 2/4 on host-2 was saturated: the client used 99", True),
+        ({"clock": {2: HostClock("far", "kernel", 5_100_000)}}, "on host-2 cannot be started within 5 ms", True),
+        ({"clock": {2: HostClock("far")}}, "on host-2 cannot be started with the others: nothing sync", True),
     ],
 )
 def test_shard_that_cannot_be_used_makes_the_load_invalid_by_its_name(
@@ -194,6 +198,15 @@ def test_shard_that_cannot_be_used_makes_the_load_invalid_by_its_name(
     whole, lost = len(records()), len(records()[2::4])
     assert document["requests"]["scheduled"] == whole
     assert document["requests"]["ok"] == whole - 1 - (0 if kept else lost - (50 % 4 == 2))
+
+
+def test_clocks_of_several_machines_may_differ_by_the_ramp(tmp_path: Path) -> None:
+    ramped = {"options": {**OPTIONS, "service_time": "10ms"}}  # five of them
+    far = HostClock("far", "kernel", 49_000_000)
+    leave(tmp_path, 2, clock={1: far}, stage={shard: ramped for shard in range(2)})
+    document: Any = merge_shards([str(tmp_path)])
+    assert (document["client"]["reasons"], document["client"]["start_uncertainty_s"]) == ([], 0.049)
+    assert document["shards"][1]["clock"] == {"kernel": "far", "source": "kernel", "bound_ns": 49_000_000}
 
 
 def test_shards_are_merged_by_the_version_that_sent_them(tmp_path: Path) -> None:
@@ -230,7 +243,7 @@ def test_secrets_are_cut_out_of_the_answers_of_a_killed_shard(tmp_path: Path, mo
 
 def test_shard_is_begun_once(tmp_path: Path) -> None:
     with spool_folder(str(tmp_path)) as folder:
-        begin = ShardBegin(stage_document(2), 0, "host", 1)
+        begin = ShardBegin(stage_document(2), 0, "host", 1, SYNCHRONISED)
         ShardFiles(folder, 0, 2).begin(begin)
         with pytest.raises(UsageError, match="each shard is sent once"):
             ShardFiles(folder, 0, 2).begin(begin)

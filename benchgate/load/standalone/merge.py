@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_strain import strains
+from benchgate.load.clocks import start_fault
 from benchgate.load.results import StageResult, lost_worker, salvage
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs, shards_in
 from benchgate.load.shards import Shard
@@ -65,7 +66,9 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
         raise UsageError(f"{sent}, and this is {__version__}; merge with the version that sent them")
     options = _options(stage)
     target, engine = target_of(options)
-    shares = stage_of(options, target, options.service_s).split(stage.shards)
+    whole = stage_of(options, target, options.service_s)
+    shares = whole.split(stage.shards)
+    has_clocks = len({one.begin.clock.kernel for one in found.values()}) > 1  # else one machine's
     strays = [found[shard].begin.name for shard in sorted(found) if shard >= len(shares)]
     rows = list[dict[str, object]]()
 
@@ -78,6 +81,8 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
                 result = lost_worker(share, f"{name} is missing: it was never begun")
             else:
                 result = _read(one, share, stage, target, options)
+                if has_clocks:
+                    result = _with_clock(result, one.begin, whole.start_tolerance_ns)
             if strays and not rows:
                 fault = f"{' and '.join(strays)} belong to a load test of another number of shards than {stage.shards}"
                 result = replace(result, client=replace(result.client, faults=(*result.client.faults, fault)))
@@ -85,6 +90,7 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
                 {
                     "shard": share.worker,
                     "host": None if one is None else one.begin.host,
+                    "clock": None if one is None else asdict(one.begin.clock),
                     "requests": sum(group.recorded for group in result.classes),
                     "faults": [fault.removeprefix(f"{name} ") for fault in result.client.faults],
                 }
@@ -128,6 +134,15 @@ def _read(one: _Found, share: Shard, stage: ShardedStage, target: Target, option
         found = strains(result.client, result.only.requests, offered_rps, ClientBounds())
         faults += [f"{begin.name} was saturated: {reason}" for reason in found]
     return replace(result, client=replace(result.client, faults=tuple(faults)))
+
+
+def _with_clock(result: StageResult, begin: ShardBegin, tolerance_ns: int) -> StageResult:
+    """Add how uncertain the start of a shard was by its machine's clock, and a fault beyond the stage's tolerance."""
+    bound_ns, fault = begin.clock.bound_ns, start_fault(begin.clock.bound_ns, tolerance_ns)
+    use = replace(result.client, start_uncertainty_s=None if bound_ns is None else bound_ns / 1e9)
+    if fault is not None:
+        use = replace(use, faults=(*use.faults, f"{begin.name} {fault}"))
+    return replace(result, client=use)
 
 
 def _with_secrets(target: Target, begin: ShardBegin) -> Target:
