@@ -3,6 +3,7 @@
     BenchgateError
     ├── UsageError          the request is impossible, or contradicts itself            exit 2
     ├── SuiteError          the suite is wrong; carries every problem with its place    exit 2
+    ├── LimitError          the operator of this machine forbids the load               exit 2
     ├── EmbeddedError       the embedded engine could not be built or started           becomes INVALID
     ├── TargetError         a deployment does not answer as it must                     becomes INVALID
     ├── ClusterError        the cluster cannot send the load, or was lost               exit 12
@@ -90,6 +91,12 @@ class BenchgateError(Exception):
 
 class UsageError(BenchgateError):
     """A request for something that does not exist or does not fit together."""
+
+    exit_code = ExitCode.USAGE
+
+
+class LimitError(BenchgateError):
+    """A load beyond the limits that the operator of a load machine set."""
 
     exit_code = ExitCode.USAGE
 

@@ -39,6 +39,7 @@ class Fault:
     names: str = ""  # part of a note in the verdict
     removed: tuple[str, ...] = ()  # settings of the drill that the fault takes away
     actions: tuple[Mapping[str, object], ...] = ()  # instead of those of the drill
+    place: str = ""  # stage of the check that must block, and no other check
 
 
 FAULTS: Mapping[str, tuple[Fault, ...]] = {
@@ -69,15 +70,18 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
             actions=({"at": "300ms", "kill": 2}, {"at": "600ms", "kill": 1}, {"at": "1s", "start": 2}),
         ),
     ),
+    "verified-answers": (
+        Fault("a quarter wrong at 16 in flight", {"faults": ["wrong-answer:15@25%"]}, ("accuracy",), place="c16"),
+    ),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the last attempt at a run ended: the metrics that blocked, its reason and notes, and how long it took."""
+    """How the last attempt at a run ended: the checks that blocked, its reason and notes, and how long it took."""
 
     outcome: str
-    blocking: tuple[str, ...]
+    blocking: tuple[str, ...]  # ids
     reason: str
     notes: tuple[str, ...]
     took_s: float
@@ -88,15 +92,21 @@ class Ended:
         if fault is None:
             return self.outcome in ("PASS", "WARN") and not self.notes
         named = any(fault.names in note for note in self.notes) if fault.names else True
-        return self.outcome == "BLOCK" and bool({*fault.finds} & {*self.blocking}) and named
+        if fault.place:
+            return self.outcome == "BLOCK" and self.blocking == tuple(f"{name}@{fault.place}" for name in fault.finds)
+        found = any(check.startswith(fault.finds) for check in self.blocking)
+        return self.outcome == "BLOCK" and found and named
 
 
 def changed_suite(name: str, fault: Fault | None, seed: int) -> dict[str, Any]:
     """Return a drill as a mapping, with a seed and a fault. JSON is YAML."""
     path = DRILLS / f"{name}.yaml"
     suite: dict[str, Any] = read_text(path.read_text(encoding="utf-8"), path.name).data
-    sim = suite["deployments"]["server"]["sim"]
-    sim["seed"], suite["seed"] = seed, seed
+    for deployment in suite["deployments"].values():
+        deployment["sim"]["seed"] = seed
+    suite["seed"], sim = seed, suite["deployments"][suite["candidate"]]["sim"]
+    if "quality" in suite:
+        suite["quality"]["tasks"] = [str(DRILLS / task) for task in suite["quality"]["tasks"]]
     if fault is not None:
         for key in fault.removed:
             del sim[key]
@@ -124,7 +134,7 @@ def _attempt(name: str, fault: Fault | None, seed: int) -> Ended:
     if not result.stdout:
         sys.exit(f"benchgate ended with status {result.returncode} and no verdict:\n{result.stderr}")
     document = json.loads(result.stdout)
-    blocking = tuple(dict.fromkeys(one["metric"] for one in document["checks"] if one["outcome"] == "BLOCK"))
+    blocking = tuple(one["id"] for one in document["checks"] if one["outcome"] == "BLOCK")
     return Ended(document["outcome"], blocking, document["reason"], tuple(document.get("notes", ())), took_s, 1)
 
 

@@ -1,4 +1,4 @@
-"""Tables of docs/background/error-rates.md: how a tally is shown, and where a table goes."""
+"""Tables of docs pages: how a tally is shown, and where a table goes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def in_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(row)} |"
 
 
-def write_table(key: str, table: str) -> None:
+def write_table(key: str, table: str, page: Path = PAGE) -> None:
     """Put a table between its marks."""
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     begin, end = f"<!-- {key} -->", f"<!-- end of {key} -->"
     head, _, rest = text.partition(begin)
     _, mark, tail = rest.partition(end)
     if not mark:
-        sys.exit(f"docs/{PAGE.name} has no place for the table {key!r}: it needs the lines {begin!r} and {end!r}")
-    PAGE.write_text(f"{head}{begin}\n\n{table}\n\n{end}{tail}", encoding="utf-8")
+        sys.exit(f"docs/{page.name} has no place for the table {key!r}: it needs the lines {begin!r} and {end!r}")
+    page.write_text(f"{head}{begin}\n\n{table}\n\n{end}{tail}", encoding="utf-8")

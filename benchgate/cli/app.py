@@ -60,6 +60,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Tools": {
         "load": ("load:load", "Load-test one server"),
+        "load merge": ("load:load_merge", "Merge the shards of a load test"),
         "sim": ("sim:sim", "Run a simulated server"),
         "capture": ("capture:capture", "Record a server's answers to send in"),
         "schema": ("init:schema", "Print the JSON Schema of suites"),
@@ -168,6 +169,12 @@ class Commands(TyperGroup):
         for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), summary) for name, summary in rows])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; a name may have two words."""
+        if " ".join(args[:2]) in self.commands:
+            args = [" ".join(args[:2]), *args[2:]]
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command. Raises typer.BadParameter, which ends it with 2."""

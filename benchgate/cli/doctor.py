@@ -126,14 +126,16 @@ def _suite_symptoms(file: SuiteFile, store: str, *, allow_code: bool, replica_lo
 def _measure_client(store: str, output: ResultFormat) -> None:
     from benchgate.cli.progress import make_progress
     from benchgate.doctor.client import measure_client
+    from benchgate.doctor.machine import connection_limits
     from benchgate.store.repository import Store
 
+    limits = connection_limits()
     with Store.open(store) as opened:  # before the minute is spent
         with make_progress("load generator") as progress:
             profile = measure_client(progress)
         opened.save_client_profile(profile)
     if output is ResultFormat.JSON:
-        say_json(profile.to_json(), sort_keys=True, allow_nan=False)
+        say_json({**profile.to_json(), "connections": asdict(limits)}, sort_keys=True, allow_nan=False)
         return
     lines = [*aligned([_HEADINGS, *map(_row, profile.steps)]), ""]
     if profile.tokens_per_s is None or profile.requests_per_s is None:
@@ -146,7 +148,7 @@ def _measure_client(store: str, output: ResultFormat) -> None:
             f"one worker delivers {at_least[0]}{tokens} tokens/s in {profile.streams:,} streams, and"
             f" {at_least[1]}{requests} requests/s; kept in the store"
         )
-    say("".join(f"{line}\n" for line in lines))
+    say("".join(f"{line}\n" for line in [*lines, f"connections: {limits}"]))
 
 
 _HEADINGS = ("load", "tokens/s", "delivered", "CPU per token", "read delay p99", "TTFT p99 - truth", "")

@@ -36,11 +36,12 @@ from benchgate.units import show_duration, show_number
 if TYPE_CHECKING:
     from benchgate.load.live import LiveFigures
     from benchgate.load.standalone.options import LoadOptions
+    from benchgate.load.standalone.shard import ShardOptions
     from benchgate.model.client import ClientProfile
 
 _LOG_EVERY_S = 15.0
-_SERVER, _LOAD, _REQUESTS, _CLIENT, _SEARCH, _RESULT = (
-    "Server", "Load", "Requests", "Load generator", "Capacity search", "Result",
+_SERVER, _LOAD, _REQUESTS, _CLIENT, _SHARDS, _SEARCH, _RESULT = (
+    "Server", "Load", "Requests", "Load generator", "Shards", "Capacity search", "Result",
 )  # fmt: skip
 _ENDPOINTS = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
@@ -103,6 +104,39 @@ def load(
     ] = None,
     workers: Annotated[str, typer.Option(help="Load generator processes, or auto.", rich_help_panel=_CLIENT)] = "auto",
     cluster: options.ClusterOption = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N",
+            help="Send only shard I (from 0) of N, or auto/N by JOB_COMPLETION_INDEX or SLURM_PROCID.",
+            rich_help_panel=_SHARDS,
+        ),
+    ] = None,
+    start_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INSTANT",
+            help="Common start of all shards: 2026-05-01T12:00:00Z, or seconds since 1970.",
+            rich_help_panel=_SHARDS,
+        ),
+    ] = None,
+    spool: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Folder for the shards' results: a path, or an object store like s3://bucket/run-1. A file `stop` "
+            "in it ends them all.",
+            rich_help_panel=_SHARDS,
+        ),
+    ] = None,
+    service_time: Annotated[
+        str | None,
+        typer.Option(
+            help="Mean time of a request, like 2s, by which the load ramps up.",
+            show_default="as the warm-up finds it; none with --shard",
+            rich_help_panel=_LOAD,
+        ),
+    ] = None,
     slo: Annotated[
         str | None, typer.Option(help="SLO of a good request: ttft=500ms,tpot=80ms.", rich_help_panel=_RESULT)
     ] = None,
@@ -203,6 +237,18 @@ def load(
     save = save or label is not None
     if save and search is not None:
         raise UsageError("--save keeps a load test, and --search is none; leave it out")
+    place = _shard_options(shard, start_at, spool)
+    if place is not None:
+        others = {
+            "--cluster": cluster,
+            "--workers": workers != "auto",
+            "--search": search,
+            "--json": json_file,
+            "--save": save,
+        }
+        if (other := next((name for name, value in others.items() if value), None)) is not None:
+            raise UsageError(f"--shard sends a part of a load test with one process, without {other}; leave it out")
+        workers, salt = "1", place.salt if salt is None else salt
     if save:
         _require_store(store, label)
     if cluster is None and (warning := missing_warning()) is not None:
@@ -220,6 +266,7 @@ def load(
         duration=duration,
         think_time=think_time,
         ramp_to=ramp_to,
+        service_time=service_time,
         prompts=prompts,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
@@ -251,6 +298,9 @@ def load(
         from benchgate.load.standalone.run import run_load_test  # slow to import, and not needed to refuse an option
 
         _log_key(parsed, api_key_env)
+        if place is not None:
+            _send_shard(parsed, test, place)
+            return
         with _live_display(parsed.duration_s, parsed.requests) as display:
             result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
             display.end()
@@ -264,14 +314,69 @@ def load(
             result = run_search(chosen, display.note, display.watch)
             display.end()
     _write(result, json_file, output)
-    if save and result["partial"]:
+    if save:
+        _save(result, store, label)
+    raise typer.Exit(int(exit_code(result)))
+
+
+def load_merge(
+    urls: Annotated[list[str], typer.Argument(metavar="URL...", help="Folders that the shards had as --spool.")],
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file too.")] = None,
+    save: Annotated[bool, typer.Option("--save", help="Keep the result in the store, for trend and compare.")] = False,
+    label: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name to find the saved result by; implies --save.")
+    ] = None,
+    store: options.StoreOption = options.STORE,
+    output: options.ResultFormatOption = ResultFormat.TEXT,
+) -> None:
+    """Merge the shards of a load test
+
+    Prints what `load` prints. A shard that is missing, late, saturated or unlike the others makes the result INVALID
+    by its name; what the others measured is kept.
+
+    Example: benchgate load merge s3://bucket/run-1
+    """
+    from benchgate.load.standalone.merge import merge_shards
+
+    refuse_unwritable(json_file)
+    save = save or label is not None
+    if save:
+        _require_store(store, label)
+    result = merge_shards(urls)
+    _write(result, json_file, output)
+    if save:
+        _save(result, store, label)
+    raise typer.Exit(int(ExitCode.INVALID if result["partial"] else exit_code(result)))
+
+
+def _shard_options(shard: str | None, start_at: str | None, spool: str | None) -> ShardOptions | None:
+    if shard is None and start_at is None and spool is None:
+        return None
+    from benchgate.load.standalone.shard import ShardOptions
+
+    return ShardOptions.parse(shard, start_at, spool, os.environ)
+
+
+def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> None:
+    from benchgate.load.standalone.shard import send_shard
+
+    log_progress(f"shard {place.shard}/{place.shards} starts in {place.start_at_ns / 1e9 - time.time():.0f} s")
+    if load.rate_rps is not None and load.service_s is None and load.ramp_to_rps is None:
+        log_progress("the rate begins without a ramp; add --service-time, the mean time of a request, for one")
+    sent = send_shard(load, texts, place)
+    log_progress(f"shard {place.shard}/{place.shards}: {sent.only.recorded:,} requests in {place.spool}")
+    for fault in sent.client.faults:
+        log_progress(fault)
+
+
+def _save(result: Mapping[str, Any], store: str, label: str | None) -> None:
+    if result["partial"]:
         log_progress("an interrupted load is not saved")
-    elif save and result["metrics"]:
+    elif result["metrics"]:
         from benchgate.pipeline.import_load import save_load
 
         run_id = save_load(store, result, label)
         log_progress(f"saved as run {run_id}; compare it with another: benchgate compare RUN {label or run_id[:13]}")
-    raise typer.Exit(int(exit_code(result)))
 
 
 def _require_store(address: str, label: str | None) -> None:

@@ -191,7 +191,8 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
     if found.capacity_requests:
         yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
     if found.eval_items:
-        yield f"evals    {found.eval_items:,} items over both arms"
+        among = f", and {found.verified_items:,} among the load" if found.verified_items else ""
+        yield f"evals    {found.eval_items:,} items over both arms{among}"
     if found.to_fetch:
         yield f"unread   data sets of evals, whose items are not counted yet: {', '.join(found.to_fetch)}"
     if found.text_positions:

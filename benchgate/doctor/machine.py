@@ -50,7 +50,7 @@ class Symptom:
 def examine(store: str) -> list[Symptom]:
     """Run all checks in a fixed order. Writes nothing, contacts no server."""
     symptoms = [Symptom("python", State.OK, f"{platform.python_implementation()} {platform.python_version()}")]
-    symptoms += [check() for check in (_compiled_reader, _open_files, _clock, _governor, _cores)]
+    symptoms += [check() for check in (_compiled_reader, _clock, _governor, _cores)]
     refusal = audit_refusal(ServerAddress.of("http://127.0.0.1"))
     found = "the kernel stamps what arrives: `audit` can check the client's reads"
     symptoms.append(Symptom("kernel stamps", State.OK, found if refusal is None else f"no `audit` here: {refusal}"))
@@ -72,18 +72,6 @@ def _compiled_reader() -> Symptom:
     if sys.platform != "linux":
         return Symptom("reads", State.WARN, found, "measure from Linux, where many streams must be read")
     return Symptom("reads", State.WARN, found, "install a C compiler (`cc`), then install benchgate again from source")
-
-
-_FEW_FILES = 4096
-
-
-def _open_files() -> Symptom:
-    """Check the hard limit: every stream is an open file."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard >= _FEW_FILES:
-        return Symptom("open files", State.OK, "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard:,}")
-    remedy = f"raise the hard limit (`ulimit -Hn`, or `nofile` in limits.conf) to {_FEW_FILES:,} or more"
-    return Symptom("open files", State.WARN, f"at most {hard:,}: fewer streams than a large stage has", remedy)
 
 
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
@@ -179,6 +167,7 @@ def _read_line(path: str) -> str | None:
 
 _GIB = 1024**3
 _LEAST_MEMORY_BYTES = _GIB
+_FEW_CONNECTIONS = 4096
 _LEAST_DISK_BYTES, _NO_DISK_BYTES = _GIB, 64 * 1024**2
 _MOST_TAKEN = 0.01  # of the time: a hundredth that is taken in one piece is a late send
 _STEAL_WINDOW_S = 0.2
@@ -193,6 +182,7 @@ def examine_resources(folders: dict[str, Path], *, proc: Path = _PROC, cgroup: P
     yield _memory(proc, cgroup)
     for name, folder in folders.items():
         yield _disk(name, folder)
+    yield _connections(proc)
     yield _quota(proc, cgroup)
     yield _steal(proc)
     yield _time_of_day()
@@ -279,6 +269,49 @@ def _groups(proc: Path, cgroup: Path) -> list[Path]:
     own = next((line[3:].strip("/") for line in _lines(proc / "self/cgroup") if line.startswith("0::")), "")
     inner = cgroup / own
     return [place for place in (inner, *inner.parents) if place.is_relative_to(cgroup) and place.is_dir()]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Most connections: of one worker by open files, and of all workers of this machine together; None: no limit."""
+
+    open_files: int | None
+    ports: int | None  # local ports, for each pair of source and server address
+    tracked: int | None  # entries of the connection tracking, through which NAT passes
+
+    def __str__(self) -> str:
+        files = "no limit of open files" if self.open_files is None else f"{self.open_files:,} by open files"
+        together = [
+            f"{count:,} {kind}"
+            for count, kind in ((self.ports, "to one server address"), (self.tracked, "through NAT"))
+            if count is not None
+        ]
+        shared = f"; all workers together {' and '.join(together)}" if together else ""
+        return f"one worker holds {files}{shared}"
+
+
+def connection_limits(*, proc: Path = _PROC) -> ConnectionLimits:
+    """Return how many connections this machine allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ports = [int(word) for line in _lines(proc / "sys/net/ipv4/ip_local_port_range") for word in line.split()]
+    return ConnectionLimits(
+        None if hard == resource.RLIM_INFINITY else hard,
+        ports[1] - ports[0] + 1 if len(ports) == 2 else None,
+        _number(proc / "sys/net/netfilter/nf_conntrack_max"),
+    )
+
+
+def _connections(proc: Path) -> Symptom:
+    """Check how many streams may be open: each is an open file, a local port and, with NAT, a tracked connection."""
+    limits = connection_limits(proc=proc)
+    known = [count for count in (limits.open_files, limits.ports, limits.tracked) if count is not None]
+    if min(known, default=_FEW_CONNECTIONS) >= _FEW_CONNECTIONS:
+        return Symptom("connections", State.OK, str(limits))
+    remedy = (
+        f"allow {_FEW_CONNECTIONS:,} or more: open files (`ulimit -Hn`), net.ipv4.ip_local_port_range "
+        "and net.netfilter.nf_conntrack_max"
+    )
+    return Symptom("connections", State.WARN, f"{limits}: fewer than a large stage has", remedy)
 
 
 def _cpu_times(proc: Path) -> list[int]:

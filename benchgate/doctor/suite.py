@@ -71,6 +71,9 @@ def examine_deployments(
             kind = "the embedded engine" if spec.embedded is not None else "the practice server"
             yield Symptom(name, State.OK, f"{kind}, which a run starts itself")
             continue
+        if spec.start is not None:
+            yield Symptom(name, State.OK, f"a server that a run starts by {' '.join(spec.start.run)!r}")
+            continue
         try:
             target = target_of(arm, spec, environment, folder)
             yield from _deployment_symptoms(suite, name, spec, target, environment, min(within_s, suite.limits.ready_s))

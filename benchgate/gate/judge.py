@@ -188,7 +188,7 @@ def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]
             metric=check.metric,
             required=check.required,
             statistic=spec.statistic,
-            stage=spec.stage,
+            stage=spec.stage or check.stage,
             task=spec.task,
             over=check.over,
         )

@@ -12,6 +12,7 @@ from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_ME
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence
 from benchgate.suite.checks import Check, judges
+from benchgate.suite.quality import stage_of_task, verified_name
 from benchgate.suite.schema import Suite, traffic_classes
 
 
@@ -19,6 +20,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 class CheckSpec:
     """Check of the policy made concrete. `stage` is the name under which its load was stored.
 
+    `task` is the observed task; that of items sent among a load has the stage in its name (`add@c16`).
     `slo` and `target_ratio` are those of the requests there. `levels` are the closed-loop stages of the sweep, by name,
     with their concurrency, among which a knee is searched.
     """
@@ -36,7 +38,7 @@ class CheckSpec:
         """Return a stable name, like `ttft-p95@c4`, `goodput@c4:slo` or `capacity:per-accelerator`."""
         parts = (self.check.metric, self.check.of, self.statistic)
         name = "-".join(part for part in parts if part is not None)
-        place = self.stage or self.task
+        place = self.stage or self.task or self.check.stage
         per = f":per-{self.check.per}" if self.check.per is not None else ""
         absolute = ""
         if self.check.margin is None:
@@ -105,12 +107,14 @@ def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSp
             yield from (CheckSpec(check, task=task) for task in tasks)
             if not tasks:
                 yield CheckSpec(check, task=check.task)
+        elif check.task is not None and check.stage is not None:
+            yield CheckSpec(check, task=verified_name(check.task, check.stage))
         else:
             yield CheckSpec(check, task=check.task)
 
 
 def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) -> list[str]:
-    """Return the names of the tasks that a check without a task judges: those of its kind of score.
+    """Return the names of the tasks that a check without a task judges: those of its stage and kind of score.
 
     Accuracy and flips leave a task scored by degrees to a check of its score, and a score leaves the others to their
     accuracy. Without such a check they keep it and find that they cannot judge it: no task stays unjudged without a
@@ -119,7 +123,8 @@ def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) 
     of_scores = check.metric == "score"
     others = "accuracy" if of_scores else "score"
     elsewhere = {c.task for c in checks if c.metric == others and (c.required or not check.required)}
-    return [n for n, scored in names.items() if scored == of_scores or not elsewhere & {None, "each", n}]
+    here = {name: scored for name, scored in names.items() if stage_of_task(name) == check.stage}
+    return [n for n, scored in here.items() if scored == of_scores or not elsewhere & {None, "each", n}]
 
 
 def judged_units(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ...]]:

@@ -46,7 +46,9 @@ def check_title(spec: CheckSpec) -> str:
     if spec.stage:
         return f"{title} at {spec.stage}" + (f" over {check.over}" if check.over else "")
     if check.metric in TASK_METRICS:
-        return f"{title} on {spec.task}" if spec.task and spec.task != "each" else f"{title} over all tasks"
+        if spec.task and spec.task != "each":
+            return f"{title} on {spec.task}"
+        return f"{title} over all tasks" + (f" at {check.stage}" if check.stage else "")
     return title
 
 

@@ -21,6 +21,7 @@ from typing import Any, Self, TypeAlias
 
 from benchgate.errors import BenchgateError, ClusterError, UsageError
 from benchgate.load import cluster_worker as cluster_job
+from benchgate.load.clocks import Clock, host_clock, start_fault
 from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
 from benchgate.system import lacking
@@ -34,14 +35,6 @@ _ANSWER_S = 30.0
 _LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
 _SAMPLES = 20
 _ENOUGH_NS = 500_000  # of uncertainty: more samples would not help
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Another machine's clock of day against ours: theirs - ours, and by how much that may be wrong."""
-
-    offset_ns: int
-    uncertainty_ns: int
 
 
 def require_scheduler(address: str) -> None:
@@ -138,7 +131,19 @@ def host_name() -> str:
 
 
 async def clock_of(client: Client, address: str) -> Clock | None:
-    """A worker's clock by round trips, as in NTP (RFC 5905, 8); None when it does not answer.
+    """Return a worker's clock, by round trips or by the machines' own time services; None when it does not answer."""
+    clock = await _clock_by_round_trips(client, address)
+    if clock is None or clock.uncertainty_ns <= _ENOUGH_NS:
+        return clock
+    try:
+        clocks = await asyncio.wait_for(client.run(host_clock, workers=[address]), _ANSWER_S)
+    except (OSError, TimeoutError):
+        return clock
+    return clock.refined(await asyncio.to_thread(host_clock), clocks[address])
+
+
+async def _clock_by_round_trips(client: Client, address: str) -> Clock | None:
+    """Return a worker's clock as NTP finds it (RFC 5905, 8); None when it does not answer.
 
     Of several the shortest round trip counts: its answer was made at some moment of it, so half of it is how far the
     offset may be off, however uneven the ways are.
@@ -173,9 +178,6 @@ def _versions(report: Mapping[str, Any] | None) -> tuple[str | None, str | None]
     return packages.get("benchgate"), None if python is None else ".".join(python.split(".")[:2])
 
 
-_WITHIN_NS = 5_000_000  # as far apart as workers may start
-
-
 @dataclass(slots=True, eq=False)
 class RemoteWorker:
     """The shard of the worker at `address`, which it knows as `job`. `why` says how it was lost, once it is."""
@@ -208,19 +210,15 @@ class RemoteWorker:
         return _with_faults(result, [fault.replace(self.shard.name, self.name, 1) for fault in result.client.faults])
 
 
-def with_clocks(whole: StageResult, seats: Sequence[RemoteWorker]) -> StageResult:
-    """Add how well the workers could be started together, and a fault for each that could not."""
+def with_clocks(whole: StageResult, seats: Sequence[RemoteWorker], tolerance_ns: int) -> StageResult:
+    """Add how well the workers could be started together, and a fault for each beyond the stage's tolerance."""
     known = [(seat, seat.clock.uncertainty_ns) for seat in seats if seat.clock is not None]
     if len(seats) < 2 or not known:
         return whole
     worst_ns = max(uncertain_ns for _, uncertain_ns in known)
     whole = replace(whole, client=replace(whole.client, start_uncertainty_s=worst_ns / 1e9))
-    unsure = [
-        f"{seat.name} cannot be started within {_WITHIN_NS / 1e6:.0f} ms of the others: "
-        f"its clock is known to {uncertain_ns / 1e6:.1f} ms"
-        for seat, uncertain_ns in known
-        if uncertain_ns > _WITHIN_NS
-    ]
+    faults = [(seat, start_fault(uncertain_ns, tolerance_ns)) for seat, uncertain_ns in known]
+    unsure = [f"{seat.name} {fault}" for seat, fault in faults if fault is not None]
     return _with_faults(whole, [*whole.client.faults, *unsure])
 
 
@@ -332,7 +330,7 @@ class ClusterFleet:
                 await asyncio.wait(results)
                 for other in others:
                     other.cancel()
-        return with_clocks(merged([result.result() for result in results]), self._seats)
+        return with_clocks(merged([result.result() for result in results]), self._seats, stage.start_tolerance_ns)
 
     async def _assign(self, seat: RemoteWorker) -> None:
         """Send its shard, and not as an argument of the task: the scheduler keeps those, and it holds the API key."""

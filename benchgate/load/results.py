@@ -15,19 +15,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from benchgate.load.decode.record import decode
+from benchgate.load.decode.record import decode, failure_and_content
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
 from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
-from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns
+from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns, RequestRecord, VerifiedAnswer
 from benchgate.model.request import ModelRequest
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import ClientUse
+from benchgate.plan.model import VerifiedItem
 from benchgate.targets.dialect import Target
 
 
@@ -40,9 +41,10 @@ def no_rows() -> RequestColumns:
 class ClassResult:
     """A class of traffic. `requests` are the measured ones, `left` those broken off on purpose.
 
-    `ramp` are those that were sent to bring the stage into steady state and to hold it there. `window_s` runs from the
-    first intended send to the last end or intended send of `requests`. Where `in_steady_state`, for a closed loop that
-    was held full, it is the time in which the measured requests began: up to the first intended send after them.
+    `ramp` are those that were sent to bring the stage into steady state and to hold it there, and the eval items.
+    `window_s` runs from the first intended send to the last end or intended send of `requests`. Where
+    `in_steady_state`, for a closed loop that was held full, it is the time in which the measured requests began: up to
+    the first intended send after them.
     """
 
     name: str  # "" when the stage has no other
@@ -51,6 +53,7 @@ class ClassResult:
     left: RequestColumns = field(default_factory=no_rows)
     ramp: RequestColumns = field(default_factory=no_rows)
     in_steady_state: bool = False
+    answers: tuple[VerifiedAnswer, ...] = ()  # to the eval items, which are in `ramp`
 
     @property
     def recorded(self) -> int:
@@ -201,6 +204,7 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
     builder, names = ColumnBuilder(), array("q")
     first_ns, last_ns, tail_ns = None, 0, None
     cancelled_at_ns, unstreamed = dict[int, int](), dict[int, int]()
+    answers = dict[int, VerifiedAnswer]()
     for number, intended_ns, epoch_ns, response, phase in read_spool(spool):
         request = find(number)
         leaves = response.left or (request is not None and request.leave is not None)
@@ -216,12 +220,17 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
                 unstreamed[number] = ask.output_tokens
         if phase is Phase.TAIL:
             tail_ns = intended_ns if tail_ns is None else min(tail_ns, intended_ns)
-        if phase is Phase.MEASURED and (part.holds_slots or not leaves):
+        item = None if request is None else request.item
+        if item is not None:
+            text = failure_and_content(response, ask, target)[1].text
+            answers[number] = _verified_answer(item, record, text)
+        if phase is Phase.MEASURED and (part.holds_slots or not leaves) and item is None:
             last_ns = max(last_ns, ended_ns, intended_ns)  # what was given up was due all the same
             first_ns = intended_ns if first_ns is None else min(first_ns, intended_ns)
         if request is not None and request.turn is not None:
             record = replace(record, session=number - request.turn.turn)
-        builder.add(record if phase is Phase.MEASURED else replace(record, ramp=True))
+        measured = phase is Phase.MEASURED and item is None
+        builder.add(record if measured else replace(record, ramp=True))
         answered = whole and not leaves and len(record.chunk_ns) > 0
         names.append(hash(name) or 1 if answered and name is not None else NO_NAME)
     columns = builder.columns()
@@ -231,6 +240,9 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         repeated[again] = True
         error, detail = columns.error.but(repeated, ErrorClass.PROTOCOL), columns.error_detail.but(repeated, _TWICE)
         columns = replace(columns, error=error, error_detail=detail)
+        for number in columns.index[again].tolist():
+            if number in answers:
+                answers[number] = replace(answers[number], answer=None, error=_TWICE)
     unanswered = unanswered_requests(columns, cancelled_at_ns, unstreamed)
     last_ns = max([last_ns, *(cancelled_at_ns[number] for number in unanswered)])
     if unanswered:  # time-outs instead of cancelled
@@ -241,29 +253,60 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
     if part.holds_slots and tail_ns is not None:
         last_ns = tail_ns
     window_s = max(0, last_ns - (first_ns or 0)) / _NS
-    return ClassResult(part.name, parts.measured, window_s, parts.left, parts.ramp, part.holds_slots)
+    verified = tuple(answers[number] for number in sorted(answers))
+    return ClassResult(part.name, parts.measured, window_s, parts.left, parts.ramp, part.holds_slots, verified)
+
+
+def _verified_answer(item: VerifiedItem, record: RequestRecord, text: str) -> VerifiedAnswer:
+    if record.error is not None or record.end_ns is None or record.sent_ns is None:
+        why = f"{record.error or 'unanswered'}: {record.error_detail or 'no whole answer'}"
+        return VerifiedAnswer(item.task, item.item_id, error=why)
+    return VerifiedAnswer(
+        item.task,
+        item.item_id,
+        text,
+        record.finish_reason,
+        record.output_tokens,
+        record.input_tokens,
+        record.end_ns - record.sent_ns,
+    )
 
 
 def merged(results: Sequence[StageResult]) -> StageResult:
     """Merge the results of workers as if one had done it all; read delay and busiest share are the worst worker's."""
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
     if not results:
-        return StageResult.of(no_rows(), 0.0, _merged_use([]))
+        return StageResult.of(no_rows(), 0.0, merged_use([]))
     classes = tuple(
         ClassResult(
             shares[0].name,
             concatenate_columns([share.requests for share in shares]),
-            _window_s([share for share in shares if len(share.requests)]),
+            merged_window_s([ShareWindow.of(share) for share in shares if len(share.requests)]),
             concatenate_columns([share.left for share in shares]),
             concatenate_columns([share.ramp for share in shares]),
             any(share.in_steady_state for share in shares),
+            tuple(chain.from_iterable(share.answers for share in shares)),
         )
         for shares in zip(*(result.classes for result in results), strict=True)
     )
-    return StageResult(classes, _merged_use([result.client for result in results]), down_after_s)
+    return StageResult(classes, merged_use([result.client for result in results]), down_after_s)
 
 
-def _window_s(shares: Sequence[ClassResult]) -> float:
+class ShareWindow(NamedTuple):
+    """Window of a share of a class that has requests."""
+
+    requests: int
+    first_ns: int  # first intended send
+    window_s: float
+    in_steady_state: bool
+
+    @classmethod
+    def of(cls, share: ClassResult) -> ShareWindow:
+        """Return the window of a share with at least one request."""
+        return cls(len(share.requests), int(share.requests.intended_ns.min()), share.window_s, share.in_steady_state)
+
+
+def merged_window_s(shares: Sequence[ShareWindow]) -> float:
     """Return the window of all shares; 0 without one.
 
     The rates of closed loops in steady state add up: theirs is the window in which all began at the summed rate.
@@ -271,12 +314,15 @@ def _window_s(shares: Sequence[ClassResult]) -> float:
     if not shares:
         return 0.0
     if all(share.in_steady_state and share.window_s > 0 for share in shares):
-        return sum(len(share.requests) for share in shares) / sum(len(s.requests) / s.window_s for s in shares)
-    first_s = [int(share.requests.intended_ns.min()) / _NS for share in shares]
-    return max(first + share.window_s for first, share in zip(first_s, shares, strict=True)) - min(first_s)
+        return sum(share.requests for share in shares) / sum(share.requests / share.window_s for share in shares)
+    # In whole nanoseconds, so that the window does not depend on the number of shares.
+    last_ns = max(share.first_ns + round(share.window_s * _NS) for share in shares)
+    return (last_ns - min(share.first_ns for share in shares)) / _NS
 
 
-def _merged_use(uses: Sequence[ClientUse]) -> ClientUse:
+def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
+    """Return the use of all workers: CPU time and counts add up, of shares and delays the worst counts."""
+
     def worst(values: Iterable[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)
 
@@ -293,6 +339,7 @@ def _merged_use(uses: Sequence[ClientUse]) -> ClientUse:
         unasked=sum(use.unasked for use in uses),
         closed_early=sum(use.closed_early for use in uses),
         faults=tuple(chain.from_iterable(use.faults for use in uses)),
+        start_uncertainty_s=worst(use.start_uncertainty_s for use in uses),
     )
 
 
@@ -318,13 +365,13 @@ def remove_spools(shard: Shard) -> None:
         spool.unlink(missing_ok=True)
 
 
-def lost_worker(shard: Shard) -> StageResult:
-    """Return what a lost worker had answered, and the rest of its share as never sent.
+def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
+    """Return what a lost worker had answered, and the rest of its share as never sent. `fault` says how it was lost.
 
     A request in flight with the worker counts as never sent too. In a closed loop for a time, and in the background,
     it is unknown what it would have sent.
     """
-    fault = f"{shard.name} was lost"
+    fault = f"{shard.name} was lost" if fault is None else fault
     left = salvage(shard)
     classes = []
     for part, read in zip(shard.parts, left.classes, strict=True):
@@ -332,13 +379,25 @@ def lost_worker(shard: Shard) -> StageResult:
             classes.append(read)
             continue
         answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
-        unsent = ColumnBuilder()
+        unsent, answers = ColumnBuilder(), list(read.answers)
         for request in part.requests:
             if request.index not in answered:
                 failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
                 record, _ = decode(request.index, request.offset_ns or 0, 0, Response.unsent(failure))
                 if request.turn is not None:
                     record = replace(record, session=request.index - request.turn.turn)
+                if request.item is not None:
+                    record = replace(record, ramp=True)
+                    answers.append(_verified_answer(request.item, record, ""))
                 unsent.add(record)
-        classes.append(replace(read, requests=concatenate_columns([read.requests, unsent.columns()])))
+        parts = split_by_use(unsent.columns())
+        requests, ramp = ([read.requests, parts.measured], [read.ramp, parts.ramp])
+        classes.append(
+            replace(
+                read,
+                requests=concatenate_columns(requests),
+                ramp=concatenate_columns(ramp),
+                answers=tuple(answers),
+            )
+        )
     return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

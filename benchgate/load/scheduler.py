@@ -12,6 +12,7 @@ Background traffic ends when the rest has.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from operator import attrgetter
 from time import monotonic_ns
 from typing import Protocol
 
+from benchgate.errors import ClusterError, LimitError
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.endpoints import read_body
@@ -36,9 +38,14 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
 from benchgate.timers import Alarm
 from benchgate.timestamps import monotonic_of
+from benchgate.units import show_duration, show_number
 
 _NS = 1_000_000_000
 _SHOWN_EVERY_S = 0.25  # number of requests in flight
+_OPEN_EARLY_NS = 1_500_000_000  # between opening connections and a start that was fixed beforehand, and
+_CONNECT_NS = 1_000_000  # more for each
+_TOO_LATE_S = 1.0
+_CHANCE = 4.0  # standard deviations of Poisson arrivals
 
 
 class CancelScope:
@@ -472,16 +479,27 @@ class StageRunner:
     """Runs one worker's share of a stage. `in_flight` is kept current for a display in another process."""
 
     def __init__(
-        self, target: Target, pool: Pool, classes: Sequence[PreparedClass], in_flight: InFlight | None = None
+        self,
+        target: Target,
+        pool: Pool,
+        classes: Sequence[PreparedClass],
+        in_flight: InFlight | None = None,
+        start_at_ns: int | None = None,
+        most_rps: float | None = None,
     ) -> None:
         self._target = target
         self._pool = pool
         self._classes = classes
         self._in_flight = in_flight
+        self._start_at_ns = start_at_ns
+        self._most_rps = most_rps
         self._epoch_ns = 0
 
     async def run(self, start: Start | None) -> StageTimings:
-        """Send everything and wait for it all. Without `start` the stage begins once the connections are open."""
+        """Send everything and wait for it all.
+
+        Without `start` the stage begins at `start_at_ns`, or once the connections are open.
+        """
         try:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(EventLoopProbe())
@@ -492,17 +510,25 @@ class StageRunner:
                     for group, alarm in zip(self._classes, alarms, strict=True)
                 ]
                 alarm = stack.enter_context(Alarm())
-                await self._pool.open(sum(group.level.connections for group in self._classes))
+                connections = sum(group.level.connections for group in self._classes)
+                if self._start_at_ns is not None:  # servers close a connection that is unused for some seconds
+                    open_at_ns = self._start_at_ns - _OPEN_EARLY_NS - connections * _CONNECT_NS
+                    await asyncio.sleep((open_at_ns - time.time_ns()) / _NS)
+                await self._pool.open(connections)
                 self._epoch_ns, late_s = monotonic_ns(), 0.0
-                if start is not None:
-                    # The loop goes on meanwhile: a connection may close.
-                    self._epoch_ns = monotonic_of(await asyncio.to_thread(start))
+                # The loop goes on meanwhile: a connection may close.
+                start_ns = self._start_at_ns if start is None else await asyncio.to_thread(start)
+                if start_ns is not None:
+                    self._epoch_ns = monotonic_of(start_ns)
                     late_s = max(0, monotonic_ns() - self._epoch_ns) / _NS
+                    if self._start_at_ns is not None and late_s > _TOO_LATE_S:  # all that is overdue would be a burst
+                        raise ClusterError(f"was ready {show_duration(late_s)} after the start, so nothing was sent")
                     await alarm.until(self._epoch_ns)
                 cpu_s = time.process_time()
                 canary.start()
                 async with asyncio.TaskGroup() as endless:
                     shown = endless.create_task(self._show_in_flight())
+                    guard = endless.create_task(self._hold_rate())
                     for flow in flows:
                         if flow.background:
                             endless.create_task(flow.run(self._epoch_ns))
@@ -511,6 +537,7 @@ class StageRunner:
                             if not flow.background:
                                 ending.create_task(flow.run(self._epoch_ns))
                     shown.cancel()
+                    guard.cancel()
                     for flow in flows:
                         if flow.background:
                             flow.end()
@@ -527,6 +554,21 @@ class StageRunner:
             self._pool.close()
             for group in self._classes:
                 group.writer.flush()
+
+    async def _hold_rate(self) -> None:
+        """Raise LimitError once more requests begin in a second than the operator allows, and than chance explains."""
+        if self._most_rps is None:
+            return
+        most, before = self._most_rps + _CHANCE * math.sqrt(self._most_rps) + 1, 0
+        while True:
+            await asyncio.sleep(1.0)
+            begun = self._pool.in_flight + sum(group.writer.count for group in self._classes)
+            if begun - before > most:
+                found = f"{begun - before} requests began within a second"
+                raise LimitError(
+                    f"{found}, and the operator allows {show_number(self._most_rps)}; the stage was stopped"
+                )
+            before = begun
 
     async def _show_in_flight(self) -> None:
         while self._in_flight is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
+from benchgate.load.clocks import START_WITHIN_NS
+from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Limits
@@ -90,7 +91,7 @@ class Requests(Protocol):
 class PlannedRequests:
     """Requests that a plan holds one by one."""
 
-    requests: tuple[PlannedRequest, ...]
+    requests: Sequence[PlannedRequest]
 
     @property
     def endless(self) -> bool:
@@ -106,6 +107,8 @@ class PlannedRequests:
 
     def find(self) -> FindRequest:
         """By its index."""
+        if isinstance(self.requests, GeneratedRequests):
+            return self.requests.find()
         return {request.index: request for request in self.requests}.get
 
 
@@ -113,7 +116,7 @@ class PlannedRequests:
 class RepeatedRequests:
     """Planned requests again and again: k of round r is r * `period` + k. With few, a worker has every n-th round."""
 
-    requests: tuple[PlannedRequest, ...]
+    requests: Sequence[PlannedRequest]
     period: int  # how many the whole plan has, also where this is one worker's share of it
     round: int = 0  # the first one
     rounds: int = 1
@@ -131,18 +134,21 @@ class RepeatedRequests:
 
     def share(self, worker: int, workers: int) -> RepeatedRequests:
         """Deal each round as `PlannedRequests` does. Where some would get none, each gets all, from another one on."""
-        dealt = [_dealt(self.requests, one, workers) for one in range(workers)]
-        if all(dealt):
-            return replace(self, requests=dealt[worker])
-        parts = [part for part in dealt if part]
+        if isinstance(self.requests, GeneratedRequests):
+            served = set(range(min(workers, len(self.requests))))
+        else:
+            served = {(r.turn.session if r.turn else place) % workers for place, r in enumerate(self.requests)}
+        if len(served) == workers:
+            return replace(self, requests=_dealt(self.requests, worker, workers))
+        parts = [_dealt(self.requests, one, workers) for one in sorted(served)]
         begin = worker % len(parts) if parts else 0
         turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
         return replace(self, requests=turned, round=worker, rounds=workers)
 
     def find(self) -> FindRequest:
         """By its index within a round."""
-        known = {request.index: request for request in self.requests}
-        return lambda number: known.get((number - self.first) % self.period)
+        known = PlannedRequests(self.requests).find()
+        return lambda number: known((number - self.first) % self.period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +177,8 @@ class SaltedRequests:
         return self.requests.find()
 
 
-def _dealt(requests: tuple[PlannedRequest, ...], worker: int, workers: int) -> tuple[PlannedRequest, ...]:
-    if not any(request.turn for request in requests):
+def _dealt(requests: Sequence[PlannedRequest], worker: int, workers: int) -> Sequence[PlannedRequest]:
+    if isinstance(requests, GeneratedRequests) or not any(request.turn for request in requests):
         return requests[worker::workers]
     return tuple(r for r in requests if (r.turn.session if r.turn else r.index) % workers == worker)
 
@@ -210,6 +216,17 @@ class ClassShare:
         """Return True for a closed loop that is kept full around its measured requests."""
         return self.ramp is not None and self.level.concurrency is not None
 
+    @property
+    def start_tolerance_ns(self) -> int:
+        """Return how uncertain the common start of its workers may be: its ramp, 5 ms where the edges are measured.
+
+        The lead of a closed loop lasts at least one service time.
+        """
+        if self.ramp is None or self.service_s is None:
+            return START_WITHIN_NS
+        ramp_ns = self.lead_ns if self.level.concurrency is None else round(self.service_s * _NS)
+        return max(START_WITHIN_NS, ramp_ns)
+
     def share(self, worker: int, workers: int) -> ClassShare:
         """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
         users = min(workers, self.level.concurrency or workers)
@@ -235,7 +252,8 @@ class Shard:
     """A whole stage, or the share of worker `worker` (from 0) of `workers`. Can be pickled.
 
     `spool` is the file that keeps responses until they are decoded; None for a temporary one. With `audit`, the
-    kernel's receive timestamps are compared with ours.
+    kernel's receive timestamps are compared with ours. `start_at_ns` is the shared start in ns since 1970, where it was
+    fixed beforehand; None where the workers get it once all are ready.
     """
 
     target: Target
@@ -245,6 +263,7 @@ class Shard:
     workers: int = 1
     spool: Path | None = None
     audit: bool = False
+    start_at_ns: int | None = None
 
     @classmethod
     def of(
@@ -262,6 +281,11 @@ class Shard:
         """A whole stage of one class of traffic."""
         part = ClassShare("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
         return cls(target, (part,), limits, audit=audit)
+
+    @property
+    def start_tolerance_ns(self) -> int:
+        """Return how uncertain the common start of the workers of a whole stage may be: that of its strictest class."""
+        return min((part.start_tolerance_ns for part in self.parts if not part.background), default=START_WITHIN_NS)
 
     @property
     def name(self) -> str:
@@ -308,7 +332,7 @@ def stage_shard(
     for group in stage.classes:
         if service_s is None or group.name not in service_s:
             continue
-        turns = [request.turn for request in group.requests if request.turn is not None]
+        turns = [request.turn for request in group.sample if request.turn is not None]
         conversations = sum(turn.turn == 0 for turn in turns)
         unit_s = service_s[group.name]
         if conversations:
@@ -325,21 +349,27 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
     if group.background:
         again = _salted(group, group.requests, salt)
         return ClassShare(group.name, RepeatedRequests(again, len(again)), level, background=True, service_s=unit_s)
-    first, ramp, lead_ns = max((request.index for request in group.requests), default=-1) + 1, None, 0
+    generated = isinstance(group.requests, GeneratedRequests)
+    listed = () if generated else group.requests
+    first = len(group.requests) if generated else max((request.index for request in listed), default=-1) + 1
+    ramp, lead_ns = None, 0
     if group.concurrency is None:
         lead_ns = round(lead_s * _NS)
         if group.ramp is not None and unit_s is not None:
-            last_ns = max((request.offset_ns or 0 for request in group.requests), default=0)
-            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, last_ns), salt)
+            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, group.last_send_ns), salt)
             ramp = Ramp(PlannedRequests(tuple(replace(one, index=first + one.index) for one in drawn)), first)
     elif group.ramp is not None:
         pool = _salted(group, group.ramp.pool(), salt)
         ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
     planned = PlannedRequests(group.requests)
     requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    if isinstance(group.requests, GeneratedRequests):
+        requests = PlannedRequests(group.requests.salted(salt))
     return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
 
 
-def _salted(group: PlannedClass, requests: tuple[PlannedRequest, ...], salt: int) -> tuple[PlannedRequest, ...]:
+def _salted(group: PlannedClass, requests: Sequence[PlannedRequest], salt: int) -> Sequence[PlannedRequest]:
     """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
+    if isinstance(requests, GeneratedRequests):
+        return requests.salted(salt)
     return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))

@@ -39,8 +39,8 @@ class WarmupClass:
     @classmethod
     def of(cls, planned: PlannedClass) -> WarmupClass:
         """Return a planned class of the first round. A rate counts requests, also where conversations begin at it."""
-        begun = sum(request.turn is None or request.turn.turn == 0 for request in planned.requests)
-        per_begin = len(planned.requests) / begun if begun else 1.0
+        begun = sum(request.turn is None or request.turn.turn == 0 for request in planned.sample)
+        per_begin = len(planned.sample) / begun if begun else 1.0
         rate_rps = None if planned.rate_rps is None else planned.rate_rps * per_begin
         return cls(planned.name, len(planned.requests), rate_rps)
 

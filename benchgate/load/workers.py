@@ -32,6 +32,7 @@ from benchgate.load.decode.record import progress_of
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.load.live import StageMonitor, Watch
+from benchgate.load.operator_limits import require_allowed
 from benchgate.load.requests import LookAhead, PreparedRequest, prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, lost_worker, merged, read_result, remove_spools, salvage
 from benchgate.load.scheduler import InFlight, PreparedClass, StageRunner, StageTimings, Start
@@ -62,10 +63,12 @@ def run_shard(
     """Run one worker's share. Blocks; KeyboardInterrupt passes through with all sockets closed.
 
     The spools of a shard that has a place for them stay there: the result may never reach its receiver.
-    `start` is called once the connections are open and gives the start that all workers share; without it the stage
-    starts then. Raises TargetError when the target's address or key is none, StoreError when a spool cannot be written,
-    and with `ends_on_sigterm` CancelledError after a SIGTERM, once every answer that has come is in the spool.
+    `start` is called once the connections are open and gives the start that all workers share. Without it the stage
+    starts then, or at the shard's own `start_at_ns`. Raises TargetError when the target's address or key is none,
+    StoreError when a spool cannot be written, LimitError beyond the operator's limits, ClusterError when it is far too
+    late, and with `ends_on_sigterm` CancelledError after a SIGTERM, once every answer that has come is in the spool.
     """
+    most_rps = require_allowed(shard)
     with _place(shard) as path:
         paths = shard.spools(path)
         with ExitStack() as stack:
@@ -85,7 +88,8 @@ def run_shard(
             ]
             address = Address.of(shard.target.url, shard.target.route)
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
-            sent = _run(StageRunner(shard.target, pool, classes, in_flight), start, ends_on_sigterm=ends_on_sigterm)
+            runner = StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps)
+            sent = _run(runner, start, ends_on_sigterm=ends_on_sigterm)
         use = sent.client
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
@@ -131,7 +135,7 @@ def _run(sending: StageRunner, start: Start | None, *, ends_on_sigterm: bool) ->
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run())
     except BaseExceptionGroup as group:
-        refused, other = group.split(StoreError)
+        refused, other = group.split(BenchgateError)
         if refused is None or other is not None:
             raise
         first: BaseException = refused
@@ -277,7 +281,8 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
         except EOFError:
             return
         try:
-            result: StageResult | BenchgateError = run_shard(shard, start, in_flight, ends_on_sigterm=True)
+            awaited = start if shard.start_at_ns is None else None
+            result: StageResult | BenchgateError = run_shard(shard, awaited, in_flight, ends_on_sigterm=True)
         except BenchgateError as error:
             result = error
         except asyncio.CancelledError:
@@ -289,7 +294,7 @@ def _serve(pipe: Pipe, in_flight: InFlight) -> None:
 
 
 _START_IN_NS = 100_000_000  # between "all are ready" and the shared start
-_READY_S = 120.0  # to start a process and open its connections
+READY_S = 120.0  # to start a process and open its connections
 
 Begins = Callable[[int], None]
 
@@ -355,7 +360,7 @@ class Fleet:
     def _run(self, begins: Begins | None) -> list[StageResult]:
         for shard in self._shards:
             self._process(shard).begin(shard)
-        deadline = time.monotonic() + _READY_S
+        deadline = time.monotonic() + READY_S
         ready = [shard for shard in self._shards if self._process(shard).is_ready(deadline)]
         start_ns = time.time_ns() + _START_IN_NS
         if begins is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from benchgate.model.records import FloatArray
+from benchgate.model.records import FloatArray, IntArray
 
 ArrivalKind = Literal["poisson", "constant", "gamma"]
 
@@ -140,30 +141,59 @@ def arrival_offsets_ns(
     burstier than Poisson above 1 and steadier below. Offsets are absolute, so a late request does not shift later ones.
     Raises ValueError unless rate and cv are finite and above 0.
     """
+    blocks = arrival_blocks_ns(process, rate_rps, count, generator, cv=cv)
+    return tuple(ns for block in blocks for ns in block.tolist())
+
+
+_ARRIVALS_AT_ONCE = 1 << 20
+
+
+def arrival_blocks_ns(
+    process: ArrivalKind,
+    rate_rps: float,
+    count: int | None,
+    generator: np.random.Generator,
+    *,
+    cv: float = 1.0,
+    at_once: int = _ARRIVALS_AT_ONCE,
+) -> Iterator[IntArray]:
+    """Yield what `arrival_offsets_ns` draws, so many sends `at_once`; without end where `count` is None."""
     for name, value in (("rate_rps", rate_rps), ("cv", cv)):
         if not 0 < value < math.inf:
             raise ValueError(f"{name} is {value!r}; expected a finite number above 0")
-    if process == "poisson":
-        offsets_s = np.cumsum(generator.exponential(1.0 / rate_rps, size=count))
-    elif process == "gamma":
-        offsets_s = np.cumsum(generator.gamma(cv**-2, cv**2 / rate_rps, size=count))
-    else:
-        offsets_s = np.arange(1, count + 1) / rate_rps  # a running sum would accumulate rounding
-    return tuple(int(ns) for ns in np.rint(offsets_s * _NS_PER_S))
+    last_s = 0.0
+    for first in itertools.count(0, at_once) if count is None else range(0, count, at_once):
+        size = at_once if count is None else min(at_once, count - first)
+        if process == "constant":  # a running sum would accumulate rounding
+            offsets_s = np.arange(first + 1, first + size + 1) / rate_rps
+        else:
+            if process == "poisson":
+                gaps_s = generator.exponential(1.0 / rate_rps, size=size)
+            else:
+                gaps_s = generator.gamma(cv**-2, cv**2 / rate_rps, size=size)
+            gaps_s[0] += last_s
+            offsets_s = np.cumsum(gaps_s)
+            last_s = offsets_s[-1]
+        yield np.rint(offsets_s * _NS_PER_S).astype(np.int64)
 
 
 def arrival_offsets_within_ns(
     arrival: ArrivalProcess, rate_rps: float, length_s: float, seeds: Sequence[int]
 ) -> tuple[int, ...]:
     """Draw intended sends within `length_s`, in ns, ascending, from the random stream of `seeds`."""
-    end_ns = round(length_s * _NS_PER_S)
-    count = 16 + math.ceil(2 * rate_rps * length_s)
-    while True:
-        generator = np.random.default_rng(seeds)
-        offsets = arrival_offsets_ns(arrival.process, rate_rps, count, generator, cv=arrival.cv)
-        if offsets[-1] > end_ns:
-            return tuple(ns for ns in offsets if ns <= end_ns)
-        count *= 2
+    return tuple(ns for block in arrival_blocks_within_ns(arrival, rate_rps, length_s, seeds) for ns in block.tolist())
+
+
+def arrival_blocks_within_ns(
+    arrival: ArrivalProcess, rate_rps: float, length_s: float, seeds: Sequence[int]
+) -> Iterator[IntArray]:
+    """Yield what `arrival_offsets_within_ns` draws, a million sends at a time."""
+    end_ns, at_once = round(length_s * _NS_PER_S), min(_ARRIVALS_AT_ONCE, 16 + math.ceil(2 * rate_rps * length_s))
+    generator = np.random.default_rng(seeds)
+    for block in arrival_blocks_ns(arrival.process, rate_rps, None, generator, cv=arrival.cv, at_once=at_once):
+        yield block[: np.searchsorted(block, end_ns, side="right")]
+        if block[-1] > end_ns:
+            return
 
 
 def ramp_offsets_ns(
@@ -213,7 +243,7 @@ def mean_rps(offsets_ns: Sequence[int]) -> float:
     return len(offsets_ns) / max(1.0, max(offsets_ns, default=0) / _NS_PER_S)
 
 
-def peak_rps(offsets_ns: Sequence[int]) -> float:
+def peak_rps(offsets_ns: Sequence[int] | IntArray) -> float:
     """Return the largest number of requests due within any one second. The offsets ascend."""
     due_ns = np.array(offsets_ns, dtype=np.int64)
     after = np.searchsorted(due_ns, due_ns + _NS_PER_S, side="left")

@@ -21,6 +21,8 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from benchgate.model.text_anomalies import TextAnomalies
+
 IntArray = npt.NDArray[np.int64]
 NarrowArray = npt.NDArray[np.signedinteger[Any]]
 FloatArray = npt.NDArray[np.float64]
@@ -319,6 +321,20 @@ class EvalItem:
         return bool(self.score) if self.score in (0.0, 1.0) else None
 
 
+@dataclass(frozen=True, slots=True)
+class VerifiedAnswer:
+    """Answer of one side to an eval item that was sent among the requests of a stage, not yet scored."""
+
+    task: str
+    item_id: str
+    answer: str | None = None  # None with an `error`
+    finish_reason: str | None = None
+    output_tokens: int | None = None
+    input_tokens: int | None = None
+    latency_ns: int | None = None
+    error: str | None = None
+
+
 class AnswerAgreement(StrEnum):
     """Agreement of two answers, closest first."""
 
@@ -348,6 +364,16 @@ class AnswerFacts:
     refusal: bool
     tokens: int | None = None  # by the server's own count
     valid: bool | None = None  # has the requested form; None if none was required, or a call only offered
+    looped: bool | None = None  # this and the next two: `TextAnomalies`; None without text, and in older runs
+    replaced: bool | None = None
+    script: str | None = None
+
+    @property
+    def anomalies(self) -> TextAnomalies | None:
+        """Return the anomalies of its text; None if they were not looked for."""
+        if self.looped is None or self.replaced is None:
+            return None
+        return TextAnomalies(self.looped, self.replaced, self.script)
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,7 +518,7 @@ _NUMBERS = (
 )  # fmt: skip
 _TRUTHS = (
     "valid", "once", "refusal", "differs", "exact", "normalised", "json", "calls", "structure", "same_top1", "bound",
-    "floor_same_top1",
+    "floor_same_top1", "looped", "replaced",
 )  # fmt: skip
 _FRACTIONS = ("score", "similarity", "kld", "baseline_ln", "candidate_ln", "floor_kld")
 _WORDS: Mapping[str, type[StrEnum]] = MappingProxyType(

@@ -20,8 +20,9 @@ from benchgate import __version__
 from benchgate.errors import UsageError
 from benchgate.gate.guards.run import MAX_RESUMPTIONS, leaf_values
 from benchgate.model.deployment import Arm, canonical_json
-from benchgate.model.records import DivergenceObservation, EvalItem
+from benchgate.model.records import DivergenceObservation, EvalItem, VerifiedAnswer
 from benchgate.model.run import (
+    ANSWERS,
     INTERRUPTED,
     LOAD_ENDED,
     LOAD_SALT,
@@ -44,6 +45,7 @@ from benchgate.plan.schedule import Plan
 from benchgate.store.evidence import JournalEntry, JournalEvent
 from benchgate.suite.deployment import reference_name, resolve_secret
 from benchgate.suite.load import level_of_stage
+from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.units import as_written, show_duration, show_percent, show_size
 
@@ -63,12 +65,21 @@ _HASH_ROUNDS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
+class VerifiedAnswers:
+    """Answers to the eval items of one execution of a stage, not yet scored; kept in the journal."""
+
+    stage: str
+    arm: Arm
+    answers: tuple[VerifiedAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CompletedLoad:
     """Complete part of a load: its first `blocks`, its interim looks, and the looks of the capacity search.
 
     `continued_after` are the looks, as numbers of blocks, that let the load go on; `ended` is True if one ended it.
-    `spent_s` is the time that stages took, incomplete ones included. `workers` are numbers of load generator processes;
-    `by_cluster` is True if workers of a cluster sent it.
+    `verified` are answers to eval items in the blocks. `spent_s` is the time that stages took, incomplete ones
+    included. `workers` are numbers of load generator processes; `by_cluster` is True if workers of a cluster sent it.
     """
 
     blocks: int = 0
@@ -78,6 +89,7 @@ class CompletedLoad:
     spent_s: float = 0.0
     workers: frozenset[int] = frozenset()
     by_cluster: bool = False
+    verified: tuple[VerifiedAnswers, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +185,15 @@ def _load(
         spent_s=sum(duration_s.values()),
         workers=frozenset(one.client.workers for one in executions),
         by_cluster=any(one.client.start_uncertainty_s is not None for one in executions),
+        verified=tuple(_verified(event) for event in events if event.kind == MEASURED and _position(event) in complete),
     )
     return load, tuple(_incomplete_executions(counted, complete))
+
+
+def _verified(event: JournalEvent) -> VerifiedAnswers:
+    place: Mapping[str, Any] = event.data
+    answers = tuple(VerifiedAnswer(**one) for one in place.get(ANSWERS, ()))
+    return VerifiedAnswers(str(place["stage"]), Arm(place["arm"]), answers)
 
 
 def _incomplete_executions(counted: Sequence[JournalEntry], complete: set[int]) -> Iterator[Incomplete]:
@@ -209,9 +228,8 @@ def _tasks(
     """Return the tasks with every repetition on every arm, failed ones included, and the interrupted others."""
     if suite.quality is None:
         return {}, []
-    due = {(arm, 0) for arm in measured_arms(suite)}
-    if suite.quality.repeat_baseline:
-        due.add((Arm.BASELINE, 1))
+    judged = {(arm, 0) for arm in measured_arms(suite)}
+    repeated = judged | ({(Arm.BASELINE, 1)} if suite.quality.repeat_baseline else set())
     found: dict[str, list[tuple[int, QualityObservation]]] = defaultdict(list)
     for entry in counted:
         if isinstance(entry.what, QualityObservation):
@@ -219,6 +237,7 @@ def _tasks(
     complete: dict[str, tuple[QualityObservation, ...]] = {}
     incomplete: list[Incomplete] = []
     for task, rows in found.items():
+        due = judged if stage_of_task(task) is not None else repeated
         ended = {(one.arm, one.repeat) for _, one in rows if one.fault != INTERRUPTED}
         if ended == due:
             complete[task] = tuple(one for _, one in rows)

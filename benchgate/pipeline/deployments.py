@@ -18,6 +18,7 @@ from benchgate.model.deployment import Arm, Deployment, flatten_json
 from benchgate.model.request import Endpoint
 from benchgate.model.run import CHANGED, NOT_ALL_READY, ONE_SERVER, REPLICAS, DeploymentFault, ReplicaCount, ServerStart
 from benchgate.pipeline.progress import Phase, Progress
+from benchgate.pipeline.server_commands import Commands, commanded_server
 from benchgate.pipeline.work import Work
 from benchgate.plan.preview import longest_request
 from benchgate.plan.schedule import Plan
@@ -26,7 +27,7 @@ from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
 from benchgate.suite.deployment import DeploymentSpec, written_out
 from benchgate.suite.schema import Suite, measured_arms, traffic_classes
-from benchgate.targets.address import ServerAddress
+from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, dialect_of, target_of
 from benchgate.targets.probe import liveness_problem, server_facts, wait_ready
 from benchgate.targets.server_lock import locked_servers
@@ -116,6 +117,8 @@ def declared_deployment(suite: Suite, name: str) -> Deployment:
         "max_tokens_field": None if spec.max_tokens_field == "max_tokens" else spec.max_tokens_field,
     }
     settings: dict[str, object] = {key: value for key, value in requests.items() if value}
+    if spec.start is not None:
+        settings["start"] = list(spec.start.run)
     if spec.revision is not None:
         settings["revision"] = spec.revision
     model = spec.model or ""
@@ -228,7 +231,7 @@ def _bring_up(
         probes = sorted(used, key=lambda probe: (probe[1] is not None, probe[0], probe[1] or ""))
     facts: dict[str, object] = {}
     try:
-        if spec.url is None:
+        if spec.is_started:
             work.progress.status(f"the {arm} {name} is starting")
             target = stack.enter_context(_served(work, arm, f"{arm}-{name}", spec))
         else:
@@ -239,7 +242,7 @@ def _bring_up(
                 endpoint=endpoint,
                 ready_s=limits.ready_s,
                 connect_s=limits.connect_s,
-                may_start=spec.url is None or spec.ready is not None or "ready_s" in limits.model_fields_set,
+                may_start=spec.is_started or spec.ready is not None or "ready_s" in limits.model_fields_set,
                 waiting=work.progress.status,
             )
             facts = facts or reported
@@ -260,7 +263,7 @@ def _others_down(work: Work, arms: Sequence[Arm]) -> Iterator[DeploymentFault]:
     """Probe each of the other servers once, so that all that are down are reported together."""
     for arm in arms:
         spec = work.suite.deployments[work.suite.arm_names[arm]]
-        if spec.url is None:
+        if spec.is_started:
             continue
         try:
             target = target_of(arm, spec, os.environ, work.suite_dir)
@@ -273,10 +276,17 @@ def _others_down(work: Work, arms: Sequence[Arm]) -> Iterator[DeploymentFault]:
 
 @contextmanager
 def _served(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterator[Target]:
-    """Serve an embedded or simulated deployment during the block. Raises EmbeddedError and TargetError."""
+    """Serve a deployment that benchgate starts during the block. Raises EmbeddedError and TargetError.
+
+    One that commands start has completed a request when the block begins, as an embedded one has.
+    """
     if spec.embedded is not None:
         with serve(spec.embedded, name=name, cache_dir=work.weights_dir, log_dir=work.log_dir) as server:
             yield Target(arm, server.url, server.model, dialect_of(spec))
+        return
+    if spec.start is not None:
+        with _commanded(work, arm, name, spec) as target:
+            yield target
         return
     assert spec.sim is not None, "a deployment without an address is one of the two: the suite was validated"
     try:
@@ -287,6 +297,33 @@ def _served(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterator[T
         yield Target(arm, sim.url, spec.sim.model, dialect_of(spec))
     finally:
         child_process.stop(sim.process)
+
+
+@contextmanager
+def _commanded(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterator[Target]:
+    """Start a server by the suite's commands, and stop it after the block. Raises TargetError."""
+    assert spec.start is not None
+    limits, endpoint = work.suite.limits, endpoints_of(work.suite)[0]
+    target = target_of(arm, spec, os.environ, work.suite_dir)
+    where = f"the {arm} at {show_address(target.url)}"
+    deadline_s = time.monotonic() + spec.start.stop_s  # the end of an earlier start may take a while
+    while liveness_problem(target, endpoint=endpoint) is None:
+        if time.monotonic() >= deadline_s:
+            raise TargetError(
+                f"{where} answers before `start.run` was begun; stop that server, or correct `start.stop`"
+            )
+        work.progress.status(f"{where} still answers before its start")
+        time.sleep(_COUNT_AGAIN_S)
+    commands = Commands(spec.start.run, spec.start.stop, spec.start.stop_s)
+    with commanded_server(commands, arm, work.log_dir / f"{name}.log") as server:
+
+        def waiting(line: str) -> None:
+            server.require_running()
+            work.progress.status(line)
+
+        wait_ready(target, endpoint=endpoint, ready_s=limits.ready_s, connect_s=limits.connect_s, waiting=waiting)
+        server.require_running()
+        yield target
 
 
 def measure_starts(work: Work, writer: RunWriter) -> None:
@@ -307,7 +344,7 @@ def measure_starts(work: Work, writer: RunWriter) -> None:
                     weights_file(spec.embedded.weights, spec.embedded.extra_layers, work.weights_dir)
                 began_s = time.monotonic()
                 with _served(work, arm, f"{arm}-{name}-start-{number + 1}", spec) as target:
-                    if spec.sim is not None:  # an embedded one has completed a request already
+                    if spec.sim is not None:  # the others have completed a request already
                         wait_ready(target, endpoint="completions", ready_s=limits.ready_s, connect_s=limits.connect_s)
                     took_s = time.monotonic() - began_s
             except (EmbeddedError, TargetError) as fault:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 from benchgate.gate.checks.accuracy import Items, certain_regression
@@ -15,7 +16,9 @@ from benchgate.load.cluster import ClusterFleet
 from benchgate.load.http.library import missing_warning
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
+from benchgate.model.records import VerifiedAnswer
 from benchgate.model.run import AT_THE_END, AT_THE_START, SERVER_PROCESSES
+from benchgate.pipeline.checkpoint import VerifiedAnswers
 from benchgate.pipeline.deployments import (
     Deployed,
     TargetDown,
@@ -27,11 +30,15 @@ from benchgate.pipeline.deployments import (
 from benchgate.pipeline.measure_load import LoadMeasurement
 from benchgate.pipeline.progress import Phase
 from benchgate.pipeline.work import Work
+from benchgate.plan.schedule import Plan
+from benchgate.plan.verification import Prompts, verifiable_tasks
 from benchgate.quality.divergence import diverge
 from benchgate.quality.runner import evaluate
+from benchgate.quality.verification import make_prompts, score_answers
 from benchgate.shadow.assessors import assessors_of
 from benchgate.shadow.mirror import mirror
 from benchgate.store.repository import RunWriter
+from benchgate.suite.quality import stage_of_task, verified_name
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.sampler import Sampler
@@ -57,7 +64,7 @@ def measure_deployed(work: Work, writer: RunWriter, servers: Deployed) -> None:
     writer.event(SERVER_PROCESSES, {arm.value: marker for arm, marker in servers.processes.items()})
     servers.replicas.record(writer, AT_THE_START)
     work.progress.price(_usd_per_hour(work.suite))
-    _measure_load(work, writer, servers)
+    _score_verified(work, writer, servers.targets, _measure_load(work, writer, servers))
     _measure_quality(work, writer, servers.targets)
     _measure_divergence(work, writer, servers.targets)
     _measure_shadow(work, writer, servers.targets)
@@ -71,10 +78,15 @@ def _usd_per_hour(suite: Suite) -> float:
     return sum(spec.usd_per_hour * spec.accelerators for spec in specs if spec.usd_per_hour is not None)
 
 
-def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> None:
+def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> Sequence[VerifiedAnswers]:
     suite, load = work.suite, work.suite.load
     if load is None:
-        return
+        return ()
+    prompts: Prompts = {}
+    if work.plan.verified and suite.quality is not None:
+        work.progress.note("makes the prompts of the eval items that are sent among the load")
+        tasks = verifiable_tasks(work.plan.tasks)
+        prompts = make_prompts(servers.targets[Arm.BASELINE], tasks, suite.quality, suite.limits, work.log_dir)
     fleet: Fleet | ClusterFleet
     if work.cluster is not None:
         fleet = ClusterFleet(work.cluster, None if load.workers == "auto" else load.workers)
@@ -90,7 +102,36 @@ def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> None:
         for arm, target in servers.targets.items():
             spec = suite.deployments[suite.arm_names[arm]]
             samplers[arm] = stack.enter_context(Sampler(sources_of(spec, target, os.environ), target))
-        LoadMeasurement(work, load, writer, servers, samplers, fleet).measure()
+        return LoadMeasurement(work, load, writer, servers, samplers, fleet, prompts).measure()
+
+
+def _score_verified(
+    work: Work, writer: RunWriter, targets: dict[Arm, Target], found: Sequence[VerifiedAnswers]
+) -> None:
+    """Score the answers to the eval items that were sent among the load, once it is over."""
+    quality = work.suite.quality
+    stages = [
+        name for name in work.suite.stage_names if any(stage_of_task(task) == name for task in work.plan.verified)
+    ]
+    tasks = verifiable_tasks(work.plan.tasks)
+    if quality is None or all(verified_name(t.name, name) in work.completed.tasks for name in stages for t in tasks):
+        return
+    answers = {arm: {name: list(_answers_of(work.plan, found, arm, name)) for name in stages} for arm in targets}
+    work.progress.begin(Phase("answers under load", len(work.plan.verified) * len(targets)))
+    for observation in score_answers(targets, tasks, answers, quality, work.suite.limits, work.log_dir):
+        writer.add(observation)
+        work.progress.step(f"{observation.task} on {observation.arm}")
+
+
+def _answers_of(plan: Plan, found: Sequence[VerifiedAnswers], arm: Arm, stage: str) -> Iterator[VerifiedAnswer]:
+    """Yield the answer to every eval item that was due in the measured blocks, with an error for one without."""
+    executions = [part for part in found if (part.arm, part.stage) == (arm, stage)]
+    known = {(one.task, one.item_id): one for part in executions for one in part.answers}
+    for block in plan.blocks[: len(executions)]:
+        for request in (one for planned in block.stages if planned.name == stage for one in planned.requests):
+            if (item := request.item) is not None:
+                lost = VerifiedAnswer(item.task, item.item_id, error="it was not sent, or its answer was lost")
+                yield known.get((item.task, item.item_id), lost)
 
 
 def _measure_quality(work: Work, writer: RunWriter, targets: dict[Arm, Target]) -> None:

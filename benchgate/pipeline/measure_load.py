@@ -25,16 +25,18 @@ from benchgate.load.shards import Shard, stage_shard
 from benchgate.load.warmup import MOST_ROUNDS, classes_of, mean_service_s, ramp_service_s, warm_up
 from benchgate.load.workers import Begins, Fleet
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ErrorClass
+from benchgate.model.records import ErrorClass, VerifiedAnswer
 from benchgate.model.request_metrics import succeeded
-from benchgate.model.run import LOAD_ENDED, LOOK, MEASURED, DeploymentFault, LoadEnd, LoadObservation
+from benchgate.model.run import ANSWERS, LOAD_ENDED, LOOK, MEASURED, DeploymentFault, LoadEnd, LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.actions import ActionRunner, undo_actions
+from benchgate.pipeline.checkpoint import VerifiedAnswers
 from benchgate.pipeline.deployments import Deployed, TargetDown, endpoints_of, require_alive
 from benchgate.pipeline.progress import Phase
 from benchgate.pipeline.work import Work
 from benchgate.plan.model import PlannedBlock, PlannedStage
 from benchgate.plan.schedule import look_stage, warmup_round
+from benchgate.plan.verification import Prompts, with_prompts
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.store.repository import RunWriter
 from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round, level_of_stage
@@ -59,7 +61,10 @@ class LoadMeasurement:
         servers: Deployed,
         samplers: Mapping[Arm, Sampler],
         fleet: Fleet | ClusterFleet,
+        prompts: Prompts,
     ) -> None:
+        self._prompts = prompts
+        self._verified = list(work.completed.load.verified)
         self._suite = work.suite
         self._plan = work.plan
         self._load = load
@@ -82,14 +87,16 @@ class LoadMeasurement:
         self._service_s: dict[tuple[str, str, Arm], float] = {}
         self._least_service_s: dict[tuple[str, str, Arm], float] = {}
 
-    def measure(self) -> None:
+    def measure(self) -> tuple[VerifiedAnswers, ...]:
         """Measure each stage of a block on one arm and at once on the other; then search for the capacities.
 
-        The blocks end at the first look that finds them settled.
+        The blocks end at the first look that finds them settled. Return the answers to the eval items among the load,
+        also those of earlier sessions.
         """
         if not self._completed.ended:
             self._measure_blocks()
         self._measure_capacity()
+        return tuple(self._verified)
 
     def _measure_blocks(self) -> None:
         load, completed = self._load, self._completed
@@ -207,7 +214,9 @@ class LoadMeasurement:
                 self._replicas.record(self._writer, f"after {where}", only=arm)
             elif _looks_dead(result):
                 require_alive(self._suite, self._targets[arm], f"after {where}")
-            self._mark(stage, arm, block.number)
+            answers = tuple(answer for group in result.classes for answer in group.answers)
+            self._mark(stage, arm, block.number, answers)
+            self._verified.append(VerifiedAnswers(stage.name, arm, answers))
 
     def _measure_capacity(self) -> None:
         """Search for both arms' capacities, look by look in turn; every look is stored as a stage of its own."""
@@ -314,16 +323,18 @@ class LoadMeasurement:
                 least_s = self._least_service_s[key] = min(mean_s, self._least_service_s.get(key, mean_s))
                 self._service_s[key] = ramp_service_s(mean_s, least_s)
 
-    def _mark(self, stage: PlannedStage, arm: Arm, block: int) -> None:
+    def _mark(self, stage: PlannedStage, arm: Arm, block: int, answers: Sequence[VerifiedAnswer] = ()) -> None:
         """Mark an execution as complete. Without its mark, a resumed run repeats it."""
-        place = {"stage": stage.name, "arm": arm.value, "block": block, "position": self._position}
+        place: dict[str, object] = {"stage": stage.name, "arm": arm.value, "block": block, "position": self._position}
+        if answers:
+            place[ANSWERS] = [asdict(answer) for answer in answers]
         self._writer.event(MEASURED, place)
         self._position += 1
 
     def _shard(self, arm: Arm, stage: PlannedStage, service_s: Mapping[str, float] | None = None) -> Shard:
         return stage_shard(
             self._targets[arm],
-            stage,
+            with_prompts(stage, self._prompts),
             limits=self._suite.limits,
             audit=self._load.audit,
             salt=self._salt,

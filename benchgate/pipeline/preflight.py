@@ -16,6 +16,7 @@ from benchgate.load.material import read_inputs
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
+from benchgate.model.request_summary import EXACT_RECORDS
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
 from benchgate.pipeline.environment import environment_facts, known_client_at, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import require_askable
@@ -146,7 +147,12 @@ def _require_embedded() -> None:
 def _refuse_commands(suite: Suite) -> None:
     """Raise UsageError for a suite that runs commands on this machine."""
     for name in dict.fromkeys((suite.baseline, suite.candidate)):
-        ready = suite.deployments[name].ready
+        ready, start = suite.deployments[name].ready, suite.deployments[name].start
+        if start is not None:
+            raise UsageError(
+                f"{name} of {suite.suite} is started by the command {' '.join(start.run)!r} on this machine; read it, "
+                "and add --allow-actions to let it"
+            )
         if ready is not None and ready.command is not None:
             raise UsageError(
                 f"the replicas of {name} of {suite.suite} are counted by the command {ready.command!r} on this "
@@ -180,7 +186,7 @@ def written_problems(suite: Suite, suite_dir: Path) -> list[Problem]:
 
 def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) -> list[Problem]:
     """Return what would keep this machine, with these variables, from running the suite now."""
-    problems: list[Problem] = []
+    problems = list(_unjudgeable(suite))
     for name, spec in _arms(suite):
         problems += _target_problems(f"deployments.{name}", spec, suite_dir, environment)
         pages = [*spec.metrics.addresses.items(), ("gpu", spec.gpu)]
@@ -199,6 +205,18 @@ def run_problems(suite: Suite, suite_dir: Path, environment: Mapping[str, str]) 
         if _audits(suite) and (address := _address(spec.url or _EMBEDDED_URL, environment)) is not None:
             problems += _unaudited(name, audit_refusal(address))
     return problems
+
+
+def _unjudgeable(suite: Suite) -> Iterator[Problem]:
+    """Yield every class of traffic with more requests in a block than checks and guards can judge one by one."""
+    for traffic in suite.load.classes() if suite.load is not None else ():
+        if (traffic.requests or 0) > EXACT_RECORDS:
+            yield _problem(
+                "load.sweep",
+                f"{traffic.name} sends {traffic.requests:,} requests to each arm in a block, and a run judges at most "
+                f"{EXACT_RECORDS:,} one by one; write fewer `requests` and more `blocks`, or send them with "
+                "`benchgate load`",
+            )
 
 
 def _arms(suite: Suite) -> list[tuple[str, DeploymentSpec]]:
@@ -261,7 +279,7 @@ def require_power(store: Store, suite: Suite, plan: Plan, warn: Callable[[str], 
 
 def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
     """Return the policy's checks over what the plan will measure, with the ids that the gate will give them."""
-    is_continuous = {task.name: task.scale == "continuous" for task in plan.tasks}
+    is_continuous = {task.name: task.scale == "continuous" for task in plan.tasks} | dict.fromkeys(plan.verified, False)
     by_unit = {suite.unit_name(task): continuous for task, continuous in is_continuous.items()}
     judged = []
     for spec in specs_over(suite, is_continuous):

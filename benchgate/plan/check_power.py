@@ -12,6 +12,7 @@ import numpy as np
 
 from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
+from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import MIN_CLUSTERS
 from benchgate.stats.distributions import norm_cdf, norm_ppf
@@ -28,6 +29,7 @@ from benchgate.stats.power import (
     zero_miss_sample_size,
 )
 from benchgate.suite.checks import Check
+from benchgate.suite.quality import stage_of_task, verified_name
 from benchgate.suite.schema import Suite
 from benchgate.units import show_percent, show_points
 
@@ -198,7 +200,7 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
     alpha, margin = suite.gate.alpha, one.check.margin
     counts, clusters, worths = list[int](), list[int](), list[int]()  # of each task or group
     for name in one.tasks:
-        parts = [task for task in plan.tasks if name in (task.name, suite.unit_name(task.name))]
+        parts = _planned_items(name, suite, plan)
         n, groups = sum(len(task.rows) for task in parts), 0
         for task in parts:  # a row without a cluster is its own
             values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
@@ -228,6 +230,18 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
     why_not = underpowered_certain(counts, margin, alpha)
     row = _paired_items(row, margin, worth, alpha)
     return row if why_not is None else _never_for_items(row, why_not, _WIDER)
+
+
+def _planned_items(name: str, suite: Suite, plan: Plan) -> list[PlannedTask]:
+    """Return the tasks of a name in checks; under load (`add@c16`) with the items sent in all blocks."""
+    stage = stage_of_task(name)
+    if stage is None:
+        return [task for task in plan.tasks if name in (task.name, suite.unit_name(task.name))]
+    planned = [r.item for block in plan.blocks for one in block.stages if one.name == stage for r in one.requests]
+    sent = {(item.task, item.item_id) for item in planned if item is not None}
+    named = [(verified_name(task.name, stage), task) for task in plan.tasks]
+    tasks = [task for known, task in named if name in (known, suite.unit_name(known))]
+    return [task.only({item for owner, item in sent if owner == task.name}) for task in tasks]
 
 
 def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchgate.model.client import ClientProfile, ClientStep
 from benchgate.model.records import FloatArray
+from benchgate.plan.model import GeneratedRequests, PlannedRequest
 from benchgate.suite.load import CAPACITY_STAGE
 from benchgate.units import show_number
 
@@ -56,7 +57,7 @@ def stage_demands(plan: Plan) -> tuple[StageDemand, ...]:
         rps, tokens, last_s = ([*column] for column in zip(*offered, strict=True)) if offered else ([], [], [])
         demand = StageDemand(
             name=first.name,
-            requests=len(first.foreground),
+            requests=first.foreground,
             concurrency=sum(group.concurrency or 0 for group in first.classes) or None,
             offered_rps=max((_stated_rps(stage) for stage in stages), default=0.0) or None,
             peak_rps=max(rps, default=None),
@@ -152,15 +153,25 @@ def _offered(stage: PlannedStage) -> tuple[float, float, float]:
     the client as much as one token.
     """
     sends: list[tuple[float, float]] = []
+    last_s = 0.0
     for group in stage.classes:
+        if isinstance(group.requests, GeneratedRequests) and group.concurrency is None:  # by its first million sends
+            last_s = max(last_s, group.last_send_ns * _NS)
+            each = float(np.mean([_tokens(request) for request in group.sample]))
+            sends += [(ns * _NS, each) for ns in next(group.requests.offset_blocks_ns()).tolist()]
+            continue
         begun_ns = 0
         for request in group.requests if group.concurrency is None else ():
             begun_ns = begun_ns if request.offset_ns is None else request.offset_ns
-            sends.append((begun_ns * _NS, float((request.ask.output_tokens or 1) if request.ask.stream else 1)))
+            sends.append((begun_ns * _NS, _tokens(request)))
     offsets_s, tokens = np.array(sorted(sends)).T
     mean_rps = _stated_rps(stage)
     rps, tokens_per_s = max(_peak(offsets_s, np.ones(len(tokens))), mean_rps), _peak(offsets_s, tokens)
-    return rps, max(tokens_per_s, mean_rps * float(tokens.mean())), float(offsets_s.max())
+    return rps, max(tokens_per_s, mean_rps * float(tokens.mean())), max(last_s, float(offsets_s.max()))
+
+
+def _tokens(request: PlannedRequest) -> float:
+    return float((request.ask.output_tokens or 1) if request.ask.stream else 1)
 
 
 def _peak(offsets_s: FloatArray, weights: FloatArray) -> float:

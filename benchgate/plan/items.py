@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -110,6 +110,12 @@ class PlannedTask:
         draws_from_judged = bool(self.config.get("num_fewshot")) and split == self.config.get("test_split")
         shots = self.rows[limit:] + self.shots if draws_from_judged else self.shots
         return replace(self, rows=self.rows[:limit], ids=self.ids[:limit] if self.ids else self.ids, shots=shots)
+
+    def only(self, items: Collection[str]) -> PlannedTask:
+        """Keep the rows of these items."""
+        rows = tuple(row for item, row in zip(self.item_ids, self.rows, strict=True) if item in items)
+        ids = None if self.ids is None else tuple(item for item in self.ids if item in items)
+        return replace(self, rows=rows, ids=ids)
 
     def shuffled(self, generator: np.random.Generator) -> PlannedTask:
         """Return the task with its rows in random order."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from benchgate.model.arrivals import TracedRequest, peak_rps
 from benchgate.model.deployment import Arm
+from benchgate.model.records import IntArray
 from benchgate.model.request import ModelRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.stages import traffic_name
@@ -65,6 +67,14 @@ class SessionCall(Turn):
 
 
 @dataclass(frozen=True, slots=True)
+class VerifiedItem:
+    """Eval item that a request sends; its prompt is made before the load (`plan.verification.with_prompts`)."""
+
+    task: str
+    item_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedRequest:
     """Planned request."""
 
@@ -74,6 +84,26 @@ class PlannedRequest:
     seed: int
     turn: Turn | None = None
     leave: ClientCancellation | None = None  # the client cancels on purpose
+    item: VerifiedItem | None = None
+
+
+class GeneratedRequests(Sequence[PlannedRequest]):
+    """Requests that are not listed: each follows from the seed and its number. Can be pickled; slices are the same."""
+
+    @abstractmethod
+    def offset_blocks_ns(self) -> Iterator[IntArray]:
+        """Yield the intended sends of all requests, many at a time; nothing for a closed loop."""
+
+    @abstractmethod
+    def find(self) -> Callable[[int], PlannedRequest | None]:
+        """Return a function that finds the request of a number, without its send time; None for any other number."""
+
+    @abstractmethod
+    def salted(self, salt: int) -> GeneratedRequests:
+        """Return the same requests with salted prompts (`plan.salt`)."""
+
+
+_SAMPLED = 1_000  # generated requests that stand for all where a plan adds up tokens
 
 
 class RampSource(Protocol):
@@ -87,7 +117,7 @@ class RampSource(Protocol):
     def size(self) -> int:
         """Approximate number of distinct requests of a closed loop's ramp; 0 for an open loop, whose ramp is a time."""
 
-    def pool(self) -> tuple[PlannedRequest, ...]:
+    def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
 
     def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
@@ -101,7 +131,7 @@ class PlannedClass:
     name: str  # "" for the only class of a stage
     concurrency: int | None  # requests, or conversations with pauses, in flight; None for an open loop
     rate_rps: float | None  # stated, or the mean over the stage; of conversations, that of their starts
-    requests: tuple[PlannedRequest, ...]  # in order, those of one conversation by its turns
+    requests: Sequence[PlannedRequest]  # in order, those of one conversation by its turns
     background: bool = False  # repeated until the others are done; unfinished ones are not counted
     vocabulary: Vocabulary = VOCABULARIES["words"]
     noise: bool = False  # synthetic images, which salting changes (`plan.salt`)
@@ -112,7 +142,28 @@ class PlannedClass:
         """Return the most scheduled requests within any one second; None for a closed loop."""
         if self.concurrency is not None:
             return None
+        if isinstance(self.requests, GeneratedRequests):  # windows across blocks of a million requests do not count
+            return max(map(peak_rps, self.requests.offset_blocks_ns()), default=0.0)
         return peak_rps([request.offset_ns for request in self.requests if request.offset_ns is not None])
+
+    @property
+    def sample(self) -> Sequence[PlannedRequest]:
+        """Return the listed requests, or generated ones at equal distances that stand for all."""
+        if not isinstance(self.requests, GeneratedRequests):
+            return self.requests
+        return self.requests[:: max(1, len(self.requests) // _SAMPLED)]
+
+    @property
+    def per_sampled(self) -> float:
+        """Return how many requests each one of the sample stands for."""
+        return len(self.requests) / max(1, len(self.sample))
+
+    @property
+    def last_send_ns(self) -> int:
+        """Return the latest intended send; 0 for a closed loop."""
+        if isinstance(self.requests, GeneratedRequests):
+            return max((int(block[-1]) for block in self.requests.offset_blocks_ns()), default=0)
+        return max((request.offset_ns or 0 for request in self.requests), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +193,15 @@ class PlannedStage:
         return tuple(request for group in self.classes for request in group.requests)
 
     @property
-    def foreground(self) -> tuple[PlannedRequest, ...]:
-        """Return the requests of all classes that send each once, without background."""
-        return tuple(request for group in self.classes if not group.background for request in group.requests)
+    def verified_items(self) -> tuple[VerifiedItem, ...]:
+        """Return the eval items among the requests; generated requests have none."""
+        listed = (group.requests for group in self.classes if not isinstance(group.requests, GeneratedRequests))
+        return tuple(request.item for requests in listed for request in requests if request.item is not None)
+
+    @property
+    def foreground(self) -> int:
+        """Return the number of requests of all classes that send each once, without background."""
+        return sum(len(group.requests) for group in self.classes if not group.background)
 
     @property
     def ramp_requests(self) -> int:

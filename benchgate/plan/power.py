@@ -32,6 +32,7 @@ from benchgate.plan.check_power import (
     item_power,
     unknown_power,
 )
+from benchgate.plan.model import GeneratedRequests
 from benchgate.plan.schedule import Plan
 from benchgate.stats.power import (
     DecisionRule,
@@ -199,9 +200,10 @@ def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
         for stage in block.stages:
             for group in stage.classes:
                 if not group.background:
-                    stays = sum(request.leave is None for request in group.requests)
+                    requests = () if isinstance(group.requests, GeneratedRequests) else group.requests
+                    stays = sum(request.leave is None for request in requests) if requests else len(group.requests)
                     counts.setdefault(stage.observed_as(group), []).append(stays)
-                    begun = sum(request.turn is not None and request.turn.turn == 0 for request in group.requests)
+                    begun = sum(request.turn is not None and request.turn.turn == 0 for request in requests)
                     sessions.setdefault(stage.observed_as(group), []).append(begun)
     tails = look_alphas([look / looks[-1] for look in looks], suite.gate.alpha)
     by_name = ({name: tuple(found) for name, found in each.items()} for each in (counts, sessions))

@@ -18,7 +18,7 @@ from benchgate.plan.client_demand import (
     stage_demands,
     workers_needed,
 )
-from benchgate.plan.model import PlannedClass, PlannedStage
+from benchgate.plan.model import PlannedClass, PlannedStage, VerifiedItem
 from benchgate.plan.power import PromotionChance, forecast_power, shortfalls
 from benchgate.plan.prompts import prompt_pieces, text_tokens
 from benchgate.plan.salt import MARK_PIECES
@@ -74,8 +74,8 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
             seconds = schedule_s(stages) * arms
         amount = RunCost(
             blocks=blocks,
-            requests=sum(len(stage.foreground) + stage.ramp_requests for stage in stages) * arms + other_requests,
-            input_tokens=input_tokens(suite, stages) * arms,
+            requests=sum(stage.foreground + stage.ramp_requests for stage in stages) * arms + other_requests,
+            input_tokens=(input_tokens(suite, stages) + _verified_tokens(plan, stages)) * arms,
             output_tokens=output_tokens(stages) * arms,
             seconds=seconds,
             usd=_usd(suite, seconds),
@@ -92,6 +92,21 @@ def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:
     )
 
 
+def _verified_tokens(plan: Plan, stages: Sequence[PlannedStage]) -> int:
+    """Estimate the tokens of the prompts of eval items, by the words of their rows and of as many examples."""
+    sent = {item for stage in stages for item in stage.verified_items}
+    total = 0
+    for task in plan.tasks if sent else ():
+        shots = task.config.get("num_fewshot")
+        repeated = 1 + (shots if isinstance(shots, int) else 0)
+        total += sum(
+            text_tokens(row) * repeated
+            for item_id, row in zip(task.item_ids, task.rows, strict=True)
+            if VerifiedItem(task.name, item_id) in sent
+        )
+    return total
+
+
 def output_tokens(stages: Sequence[PlannedStage]) -> int:
     """Return the largest possible number of output tokens."""
     return _with_ramp(stages, lambda stage, group, ask: ask.output_tokens or 0)
@@ -105,14 +120,14 @@ def _with_ramp(
     for stage in stages:
         for group in stage.classes:
             if not group.background and group.requests:
-                of_class = sum(tokens(stage, group, request.ask) for request in group.requests)
+                of_class = sum(tokens(stage, group, request.ask) for request in group.sample) * group.per_sampled
                 total += of_class * (1 + (group.ramp.size if group.ramp is not None else 0) / len(group.requests))
     return round(total)
 
 
 def schedule_s(stages: Sequence[PlannedStage]) -> float:
     """Sum the times from each stage's start to its last planned send; 0 for a closed loop."""
-    return sum(max((request.offset_ns or 0 for request in stage.requests), default=0) for stage in stages) * 1e-9
+    return sum(max((group.last_send_ns for group in stage.classes), default=0) for stage in stages) * 1e-9
 
 
 def assumed_load_s(stages: Sequence[PlannedStage]) -> float:
@@ -120,7 +135,7 @@ def assumed_load_s(stages: Sequence[PlannedStage]) -> float:
     total_s = 0.0
     for stage in stages:
         closed = [
-            sum(request.ask.output_tokens or 0 for request in group.requests) / group.concurrency
+            sum(request.ask.output_tokens or 0 for request in group.sample) * group.per_sampled / group.concurrency
             for group in stage.classes
             if group.concurrency is not None
         ]
@@ -173,6 +188,7 @@ class Preview:
     load_s_known: bool  # False with closed loops, whose speed depends on the servers
     capacity_requests: int  # of all sides at most; 0 without a search
     eval_items: int
+    verified_items: int  # of evals, sent among the requests of the load and counted there
     to_fetch: tuple[str, ...]  # eval data sets not on this machine, whose items are not counted
     text_positions: int  # of fixed texts, on each side
     shadow_prompts: int
@@ -236,8 +252,8 @@ def preview(
         blocks=len(plan.blocks),
         fewest_blocks=suite.load.looks[0] if suite.load is not None and suite.load.looks else len(plan.blocks),
         arms=arms,
-        load_requests=sum(len(stage.foreground) for stage in stages) * arms,
-        warmup_requests=sum(len(stage.foreground) for stage in plan.warmup) * arms,
+        load_requests=sum(stage.foreground for stage in stages) * arms,
+        warmup_requests=sum(stage.foreground for stage in plan.warmup) * arms,
         warmup_goes_on=bool(plan.warmup) and suite.load is not None and suite.load.warmup == "auto",
         ramp_requests=sum(stage.ramp_requests for stage in stages) * arms,
         input_tokens=totals.most.input_tokens,
@@ -248,6 +264,7 @@ def preview(
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
         eval_items=eval_items,
+        verified_items=sum(plan.verified.values()) * arms,
         to_fetch=tuple(dict.fromkeys(task.needs for task in plan.tasks if task.needs is not None)),
         text_positions=sum(piece.positions for piece in plan.pieces),
         shadow_prompts=len(plan.shadow),
@@ -283,7 +300,7 @@ def shared_prefix_ratios(plan: Plan) -> dict[str, float]:
         for stage in stages:
             tally = found.setdefault(stage.name, [0, 0])
             for group in stage.classes:
-                for request in group.requests:
+                for request in group.sample:
                     if ENDPOINTS[request.ask.endpoint].generates:
                         pieces = prompt_pieces(request.ask.content, group.vocabulary)
                         tally[0] += _known_pieces(pieces, hash(request.ask.model), known)
@@ -366,7 +383,7 @@ def longest_request(load: Load, plan: Plan) -> LongestRequest | None:
         for stage in block.stages:
             for group in stage.classes:
                 level, answered = stage.observed_as(group), 0
-                for request in group.requests:
+                for request in group.sample:
                     if request.turn is None or not request.turn.carries:
                         answered = 0
                     prompt = text_tokens(request.ask.content, letters=letters.get(level, False))

@@ -10,22 +10,27 @@ which would then be in a prefix cache.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import overload
 
 import numpy as np
 
 from benchgate.model.arrivals import (
     TracedRequest,
+    arrival_blocks_ns,
     arrival_offsets_ns,
     mean_rps,
     profile_offsets_ns,
     ramp_offsets_ns,
     replayed_offsets_ns,
 )
+from benchgate.model.records import IntArray
 from benchgate.model.request import ModelRequest
 from benchgate.plan.model import (
     ClientCancellation,
+    GeneratedRequests,
     Material,
     PlannedClass,
     PlannedRequest,
@@ -42,10 +47,12 @@ from benchgate.plan.prompts import (
     draw_pause_s,
     vocabulary_of,
 )
+from benchgate.plan.salt import Salter
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.workload import AdapterMix
+from benchgate.suite.workload import AdapterMix, Workload
 
 _SEEDS = 2**31
+_SENDS, _CONTENT = 0, 1  # random streams of requests that are not listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +67,15 @@ class RequestGroup:
     rows: Sequence[TracedRequest] | None = None  # of a trace, sent this time
     recorded: Sequence[RecordedRequest] | None = None  # prompts sent this time
     sessions: Sequence[RecordedSession] | None = None  # agent sessions sent this time
+    drawn_by: tuple[int, ...] = ()  # seeds of the generator
 
 
 def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass:
     """Plan a class with its number of requests and rate; with `count`, that many at its mean rate."""
     schedule, workload, rows = group.traffic.schedule, group.traffic.workload, group.rows
     planned = schedule.requests if count is None else count
+    if not group.traffic.is_listed:
+        return _class(group, KeyedRequests(group, range(planned), group.drawn_by), schedule.mean_rps)
     if group.sessions is not None:
         requests = _session_calls(group, group.sessions, _at_mean_rate(group, len(group.sessions)))
         rate_rps = schedule.mean_rps
@@ -82,15 +92,25 @@ def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass
         else:
             sends = _at_mean_rate(group, planned)
         requests, rate_rps = _requests(group, sends), schedule.mean_rps
+    return _class(group, _with_cancellations(group, requests), rate_rps)
+
+
+def _class(group: RequestGroup, requests: Sequence[PlannedRequest], rate_rps: float | None) -> PlannedClass:
+    workload = group.traffic.workload
     return PlannedClass(
         name=group.traffic.class_name or "",
-        concurrency=schedule.concurrency,
+        concurrency=group.traffic.schedule.concurrency,
         rate_rps=rate_rps,
-        requests=_with_cancellations(group, requests),
+        requests=requests,
         background=group.traffic.is_background,
         vocabulary=vocabulary_of(workload, group.material),
-        noise=workload.images is not None and not workload.images.files,
+        noise=has_noise(workload),
     )
+
+
+def has_noise(workload: Workload) -> bool:
+    """Return True for a workload with synthetic images."""
+    return workload.images is not None and not workload.images.files
 
 
 def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
@@ -116,6 +136,77 @@ def _for_adapter(group: RequestGroup, index: int, ask: ModelRequest) -> ModelReq
     if not isinstance(group.traffic.workload.adapter, AdapterMix):
         return ask
     return replace(ask, model=group.traffic.adapter_of(group.seed, group.block, index))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequests(GeneratedRequests):
+    """Single requests of a class too large to be listed. A request is drawn from a generator of its own number."""
+
+    group: RequestGroup
+    numbers: range
+    drawn_by: tuple[int, ...]
+    salt: int = 0
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> PlannedRequest: ...
+    @overload
+    def __getitem__(self, place: slice) -> KeyedRequests: ...
+    def __getitem__(self, place: int | slice) -> PlannedRequest | KeyedRequests:
+        if isinstance(place, slice):
+            return replace(self, numbers=self.numbers[place])
+        return next(iter(replace(self, numbers=range(self.numbers[place], self.numbers[place] + 1))))
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        draw = self._drawer()
+        if self.group.traffic.schedule.mean_rps is None:
+            yield from (draw(number, None) for number in self.numbers)
+            return
+        first = 0  # number of the block's first send
+        for block in self.offset_blocks_ns():
+            inside = self.numbers[bisect_left(self.numbers, first) : bisect_left(self.numbers, first + len(block))]
+            for number in inside:
+                yield draw(number, int(block[number - first]))
+            first += len(block)
+
+    def offset_blocks_ns(self) -> Iterator[IntArray]:
+        """Yield the intended sends from the class's first request on, many at a time; nothing for a closed loop."""
+        schedule = self.group.traffic.schedule
+        if schedule.mean_rps is not None and self.numbers:
+            generator, process = np.random.default_rng([*self.drawn_by, _SENDS]), schedule.process
+            yield from arrival_blocks_ns(
+                process.process, schedule.mean_rps, max(self.numbers) + 1, generator, cv=process.cv
+            )
+
+    def find(self) -> Callable[[int], PlannedRequest | None]:
+        """Return a function that finds the request of a number, without its send time; None for any other number."""
+        draw = self._drawer()
+        return lambda number: draw(number, None) if number in self.numbers else None
+
+    def salted(self, salt: int) -> KeyedRequests:
+        """Return the same requests with salted prompts."""
+        return replace(self, salt=salt)
+
+    def _drawer(self) -> Callable[[int, int | None], PlannedRequest]:
+        group, workload = self.group, self.group.traffic.workload
+        builder = RequestBuilder.of(workload, group.material)
+        texts = SyntheticTexts.of(workload, group.material, group.seed, group.block)
+        salter = None
+        if self.salt:
+            vocabulary, noise = vocabulary_of(workload, group.material), has_noise(workload)
+            salter = Salter(self.salt, vocabulary, noise=noise)
+
+        def draw(number: int, offset_ns: int | None) -> PlannedRequest:
+            generator = np.random.default_rng([*self.drawn_by, _CONTENT, number])
+            input_tokens, output_tokens = next(draw_lengths(workload, group.material, generator))
+            ask = builder.made_up(texts, texts.prompt(input_tokens, generator), output_tokens, generator)
+            ask = _for_adapter(group, number, ask)
+            request = PlannedRequest(number, offset_ns, ask, int(generator.integers(_SEEDS)))
+            return request if salter is None else salter.request(request)
+
+        return draw
 
 
 def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
@@ -268,8 +359,10 @@ class Ramp:
             turns = sum(len(one.calls) for one in sessions) / len(sessions)
         return round(POOL_UNITS * (schedule.concurrency or 0) * turns)
 
-    def pool(self) -> tuple[PlannedRequest, ...]:
+    def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
+        if not self.group.traffic.is_listed:
+            return KeyedRequests(self.group, range(self.size), (*self.seeds, 2))
         return self._drawn([None] * (POOL_UNITS * (self.group.traffic.schedule.concurrency or 0)))
 
     def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:

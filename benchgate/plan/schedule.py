@@ -32,9 +32,10 @@ from benchgate.plan.items import (
     task_to_json,
     text_sha256,
 )
-from benchgate.plan.model import NO_MATERIAL, Material, PlannedBlock, PlannedClass, PlannedStage
+from benchgate.plan.model import NO_MATERIAL, GeneratedRequests, Material, PlannedBlock, PlannedClass, PlannedStage
 from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
+from benchgate.plan.verification import verified_counts, with_verified_items
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round_of
 from benchgate.suite.schema import Suite, measured_arms
@@ -87,6 +88,11 @@ class Plan:
             spelled["judge_prompt_sha256"] = text_sha256(self.judge_prompt)
         return canonical_json(spelled)
 
+    @cached_property
+    def verified(self) -> dict[str, int]:
+        """Return the number of eval items of each task at each stage, by name (`add@c16`)."""
+        return verified_counts(self.blocks)
+
     @property
     def sha256(self) -> str:
         """Return the identity of the plan."""
@@ -126,6 +132,9 @@ def make_plan(
         if quality.stop_early:  # the rows answered by an early end must be a random sample
             planned = planned.shuffled(np.random.default_rng([seed, 3, number]))
         planned_tasks.append(planned)
+    shares = {stage.name: stage.verify_ratio for stage in load.sweep if stage.verify_ratio} if load is not None else {}
+    if shares and quality is not None:
+        blocks = list(with_verified_items(blocks, shares, quality, planned_tasks, seed))
     prompts: Sequence[ShadowPrompt] = ()
     if suite.shadow is not None:
         prompts = sample_repeated_prompts(shadow[: suite.shadow.limit], suite.shadow.secondary_ratio, seed)
@@ -181,7 +190,9 @@ def _stages(
             requests_each = traffic.schedule.requests
             trace_rows = trace[:count] if block <= WARMUP else replayed_rows(trace, requests_each, block, load.blocks)
         recorded = recorded_rows(load, traffic, material, seed, block, count)
-        group = RequestGroup(traffic, material, seed, block, generator, rows=trace_rows, recorded=recorded)
+        group = RequestGroup(
+            traffic, material, seed, block, generator, rows=trace_rows, recorded=recorded, drawn_by=tuple(begun)
+        )
         sessions = sessions_of_block(load, traffic, material, seed, block, count)
         planned = planned_class(group if sessions is None else replace(group, sessions=sessions[0]), count)
         if sessions is not None:
@@ -207,7 +218,7 @@ def planned_stage(
         rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
         sent = {row.line for row in rows}
         spare = [row for row in recorded if row.line not in sent] or recorded
-    group = RequestGroup(traffic, material, seed, 0, generator, recorded=rows)
+    group = RequestGroup(traffic, material, seed, 0, generator, recorded=rows, drawn_by=tuple(drawn_by))
     return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
 
@@ -247,14 +258,16 @@ def stage_to_json(stage: PlannedStage) -> dict[str, object]:
     classes: list[dict[str, object]] = []
     for group in stage.classes:
         requests = []
-        for request in group.requests:
+        for request in group.sample:
             spelled: dict[str, object] = {"index": request.index, "offset_ns": request.offset_ns, "seed": request.seed}
-            for name in ("turn", "leave"):
+            for name in ("turn", "leave", "item"):
                 if (part := getattr(request, name)) is not None:
                     spelled[name] = asdict(part)
             requests.append({**spelled, **_ask(request.ask)})
         named: dict[str, object] = {"name": group.name, "concurrency": group.concurrency, "rate_rps": group.rate_rps}
         named["requests"] = requests
+        if isinstance(group.requests, GeneratedRequests):  # the others follow from the same seed
+            named |= {"generated": len(group.requests), "last_send_ns": group.last_send_ns}
         classes.append({**named, "background": True} if group.background else named)
     if len(stage.classes) == 1 and not stage.classes[0].name:
         return {**classes[0], "name": stage.name}

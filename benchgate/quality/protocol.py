@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from benchgate.model.deployment import Arm
+from benchgate.model.records import VerifiedAnswer
 from benchgate.model.request import Endpoint
 from benchgate.plan.items import PlannedTask
 from benchgate.targets.address import Route
@@ -42,6 +43,8 @@ class Job:
     round_rows: int | None = None  # rows of each task in one of the first rounds; None: one round
     memory_bytes: int | None = None  # memory limit of the process
     in_flight: int | None = None  # requests at the server from all processes, if there are several
+    # Answers by task and item id that are scored in place of sending requests; prompts of other items are written.
+    recorded: Mapping[str, Mapping[str, VerifiedAnswer]] | None = None
 
     def write(self, path: Path) -> None:
         """Write the job as JSON, without credentials."""
@@ -68,7 +71,16 @@ class Job:
             "route": Route(**target["route"]),
             **credentials,
         }
-        return cls(target=Target(**target), tasks=tuple(tasks), **data)
+        if (recorded := data.pop("recorded")) is not None:
+            recorded = {
+                task: {item: VerifiedAnswer(**answer) for item, answer in answers.items()}
+                for task, answers in recorded.items()
+            }
+        return cls(target=Target(**target), tasks=tuple(tasks), recorded=recorded, **data)
+
+    def judged(self, task: PlannedTask) -> PlannedTask:
+        """Return a task with the items that are scored."""
+        return task if self.recorded is None else task.only(self.recorded.get(task.name, {}).keys())
 
     def rounds(self) -> Iterator[list[tuple[PlannedTask, range]]]:
         """Yield the rows of each task that are evaluated before the process waits for the next start signal.
@@ -112,6 +124,18 @@ class ItemAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class ItemPrompt:
+    """Request of an item: endpoint, messages or prompt, most output tokens, and further fields of the body."""
+
+    task: str
+    item_id: str
+    endpoint: Endpoint
+    content: Mapping[str, object]
+    max_tokens: int
+    fields: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
 class ItemScored:
     """lm-eval's score and hashes of one item, and the choice read from its answer."""
 
@@ -140,9 +164,9 @@ class RoundDone:
     number: int
 
 
-Event = Ready | ItemAnswered | ItemScored | TaskDone | RoundDone
+Event = Ready | ItemPrompt | ItemAnswered | ItemScored | TaskDone | RoundDone
 _KINDS: dict[str, type[Event]] = {
-    kind.__name__: kind for kind in (Ready, ItemAnswered, ItemScored, TaskDone, RoundDone)
+    kind.__name__: kind for kind in (Ready, ItemPrompt, ItemAnswered, ItemScored, TaskDone, RoundDone)
 }
 
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from benchgate.errors import TargetError
+from benchgate.model.records import VerifiedAnswer
 from benchgate.model.request import ENDPOINTS
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.logprobs import score_requests
-from benchgate.quality.protocol import GIVE_UP_AFTER, REQUEST_SEED, ItemAnswered, Job, SpoolWriter
+from benchgate.quality.protocol import GIVE_UP_AFTER, REQUEST_SEED, ItemAnswered, ItemPrompt, Job, SpoolWriter
 from benchgate.targets.answers import read_answer
 from benchgate.targets.client import RETRY, AsyncJsonClient
 
@@ -82,6 +84,8 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return one text per request, in order. A failed one is "", with its error in the spool."""
+        if self._job.recorded is not None:
+            return [self._recorded(request, self._job.recorded) for request in requests]
 
         async def generate() -> list[str]:
             slots = asyncio.Semaphore(self._job.concurrency)
@@ -89,6 +93,18 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
                 return await asyncio.gather(*(self._generate(client, slots, request) for request in requests))
 
         return asyncio.run(generate())
+
+    def _recorded(self, request: Instance, recorded: Mapping[str, Mapping[str, VerifiedAnswer]]) -> str:
+        """Return an answer that was given among a load; write the prompt of an item without one."""
+        task, item_id = str(request.task_name), self._item_id(request)
+        prompt, unsent_stops = self._prompt(request)
+        known = recorded.get(task, {}).get(item_id)
+        if known is None:
+            self._spool.write(prompt)
+            return ""
+        text = None if known.answer is None else _cut_at(known.answer, unsent_stops)
+        self._spool.write(ItemAnswered(**{**asdict(known), "task": task, "answer": text}))
+        return text or ""
 
     def _client(self) -> AsyncJsonClient:
         job = self._job
@@ -109,15 +125,14 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         try:
             if self._failures >= GIVE_UP_AFTER:
                 raise TargetError(f"not sent: {GIVE_UP_AFTER} items of the task had failed before")
-            body, unsent_stops = self._body(request)
+            prompt, unsent_stops = self._prompt(request)
+            body = self._body(prompt)
             path, endpoint = ENDPOINTS[self._job.endpoint].path, self._job.endpoint
             response = await client.send("POST", path, body)
             answer = read_answer(endpoint, response.status, response.body, secret=self._job.target.secrets)
         except TargetError as error:
             return ItemAnswered(task, item_id, error=str(error), retries=client.retries, repetition=self._repetition)
-        text = answer.text or ""
-        for stop in unsent_stops:
-            text = text.split(stop)[0] if stop else text
+        text = _cut_at(answer.text or "", unsent_stops)
         return ItemAnswered(
             task=task,
             item_id=item_id,
@@ -131,24 +146,42 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
             repetition=self._repetition,
         )
 
-    def _body(self, request: Instance) -> tuple[dict[str, object], list[str]]:
-        """Return the body as lm-eval's backend would send it, and the stops beyond a chat endpoint's four."""
+    def _body(self, prompt: ItemPrompt) -> dict[str, object]:
+        """Return the body as lm-eval's backend would send it."""
+        dialect = self._job.target.dialect
+        body: dict[str, object] = {
+            **prompt.content,
+            "model": self._job.target.model,
+            **prompt.fields,
+            dialect.max_tokens_field: prompt.max_tokens,
+            **dialect.extra,
+        }
+        return {name: value for name, value in body.items() if name not in dialect.leave_out}
+
+    def _prompt(self, request: Instance) -> tuple[ItemPrompt, list[str]]:
+        """Return an item's request, and the stops beyond a chat endpoint's four."""
         prompt, settings = request.args[0], dict(request.args[1])
-        dialect, is_chat = self._job.target.dialect, self._job.endpoint == "chat"
+        is_chat = self._job.endpoint == "chat"
         settings.pop("do_sample", None)
         until = settings.pop("until", None) or []
         stops = [until] if isinstance(until, str) else list(until)
         sent = stops[:_CHAT_STOPS] if is_chat else stops
         max_tokens = settings.pop("max_gen_toks", self._job.max_tokens)
         max_tokens = settings.pop("max_tokens", max_tokens)
-        body: dict[str, object] = {
-            "messages" if is_chat else "prompt": json.loads(prompt.text) if is_chat else prompt,
-            "model": self._job.target.model,
+        content = {"messages": json.loads(prompt.text)} if is_chat else {"prompt": prompt}
+        fields = {
             "temperature": 0,
             "seed": REQUEST_SEED + self._repetition,
             **({"stop": sent} if sent else {}),  # some servers refuse an empty list
             **settings,
-            dialect.max_tokens_field: max_tokens,
-            **dialect.extra,
         }
-        return {name: value for name, value in body.items() if name not in dialect.leave_out}, stops[len(sent) :]
+        named = ItemPrompt(
+            str(request.task_name), self._item_id(request), self._job.endpoint, content, max_tokens, fields
+        )
+        return named, stops[len(sent) :]
+
+
+def _cut_at(text: str, stops: Sequence[str]) -> str:
+    for stop in stops:
+        text = text.split(stop)[0] if stop else text
+    return text

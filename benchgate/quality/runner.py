@@ -32,6 +32,7 @@ from benchgate.quality.protocol import (
     CREDENTIALS_VARIABLE,
     REQUEST_SEED,
     ItemAnswered,
+    ItemPrompt,
     ItemScored,
     Job,
     Ready,
@@ -184,7 +185,7 @@ def _item(answered: ItemAnswered, scored: ItemScored | None, cluster: str | None
 
 _POLL_S = 0.05
 # Time limit for importing lm-eval, which takes seconds on a busy machine. Not part of the eval's time limit.
-_START_LIMIT_S = 120.0
+START_LIMIT_S = 120.0
 _ITEMS_PER_INTERIM_ANALYSIS = 10
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _OUT_OF_MEMORY_SIGNS = (
@@ -235,7 +236,7 @@ def evaluate(
             progress = partial(on_progress, target.arm) if on_progress is not None and not repeat else None
             processes.append(stack.enter_context(EvalProcess(job, work_dir.resolve(), progress, repeat)))
         try:
-            yield from follow(processes, 0, _START_LIMIT_S, "it did not start within {}")
+            yield from follow(processes, 0, START_LIMIT_S, "it did not start within {}")
             yield from _rounds(processes, settings.timeout_s, stop)
         except (KeyboardInterrupt, SystemExit):
             for process in processes:
@@ -324,9 +325,10 @@ class EvalProcess:
         self.repeat = repeat
         self.ready = False
         self.rounds = 0  # finished ones
+        self.prompts: list[ItemPrompt] = []  # of items that were not sent
         self._job = job
         self._on_progress = on_progress
-        self._records = {task.name: TaskRecord(task) for task in job.tasks}
+        self._records = {task.name: TaskRecord(job.judged(task)) for task in job.tasks}
         self._open = list(self._records)  # tasks not yet observed, in order
         self._harness: dict[str, object] = {}
         name = f"quality-{self.arm.value}-{f'{repeat}-' if repeat else ''}"
@@ -393,6 +395,8 @@ class EvalProcess:
                         "max_tokens": self._job.max_tokens,
                         "request_seed": REQUEST_SEED,
                     }
+                case ItemPrompt():
+                    self.prompts.append(event)
                 case ItemAnswered():
                     record = self._records[event.task]
                     record.take_answer(event)

@@ -93,8 +93,12 @@ def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: ra
         if not filtered:
             known = ", ".join(sorted({str(sample["filter"]) for sample in samples}))
             raise ValueError(f"{task.name} has no filter {task.filter!r}; it has {known}")
-        scores.append(score_items(task, built, filtered))
         used = int(result["n-samples"][task.name]["effective"])
+        if job.recorded is not None:
+            answered, ids = job.recorded.get(task.name, {}), task.item_ids
+            used -= len([sample for sample in filtered if ids[sample["doc_id"]] not in answered])
+            filtered = [sample for sample in filtered if ids[sample["doc_id"]] in answered]
+        scores.append(score_items(task, built, filtered))
     spool.write(*mean_scores(scores))
     return used
 

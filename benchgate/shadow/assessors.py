@@ -36,6 +36,7 @@ from benchgate.model.records import (
     ShadowItem,
 )
 from benchgate.model.request import ModelRequest, text_request
+from benchgate.model.text_anomalies import find_anomalies
 from benchgate.plan.items import ShadowPrompt, text_sha256
 from benchgate.shadow.compare import (
     CONTENT_FILTER,
@@ -199,12 +200,16 @@ def _facts(reply: Reply, prompt: ShadowPrompt, settings: Shadow) -> AnswerFacts 
         return None
     content = reply.content or AnswerContent("")
     calls = [(call.name, call.arguments) for call in content.calls]
+    anomalies = find_anomalies(content.text) if content.text else None
     return AnswerFacts(
         characters=len(content.text),
         latency_ns=reply.latency_ns,
         refusal=is_refusal(reply.answer, settings.compare.refusals),
         tokens=reply.answer.output_tokens,
         valid=form_of_fields(prompt.fields).is_met(content.text, calls),
+        looped=None if anomalies is None else anomalies.looped,
+        replaced=None if anomalies is None else anomalies.replaced,
+        script=None if anomalies is None else anomalies.script,
     )
 
 

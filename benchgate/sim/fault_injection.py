@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import monotonic_ns
 
-from benchgate.sim.content import AnswerText, json_pieces
+from benchgate.sim.content import AnswerText, json_pieces, word
 from benchgate.sim.encoders import Usage
 from benchgate.sim.ground_truth import Outcome
 from benchgate.sim.http_server import LAST_CHUNK, TEXT_TYPE, Connection, chunk, head, whole
@@ -21,6 +21,7 @@ from benchgate.suite.simulator import NO_FAULT, Fault, FaultSpec
 MESSAGE = "the practice server was configured to fail"
 ERROR = {"error": {"message": MESSAGE, "type": "InternalServerError", "code": 500}}
 _TOKENS = {"blank": (" ", "\n"), "zero-width": ("\u200b",)}
+_CYRILLIC = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абцдефгхийклмнопярстувшыуз")
 _CALL = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _TOOL = "lookup"
 _BEYOND_TEXT = ("chat", "responses", "messages")  # endpoints with reasoning and calls of tools
@@ -83,8 +84,15 @@ def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
             return request
         pieces = json_pieces(_CALL, answer.key, tokens - thought, cut=True)
         return replace(request, answer=replace(answer, pieces=pieces, tool=_TOOL), finish_reason="tool_calls")
-    if kind == "half":
+    words: Iterable[str]
+    if kind == "wrong":
+        last = answer.text(tokens - 1, 1).strip()
+        other = next(one for index in range(2) if (one := word(answer.key, index)).strip() != last)
+        words = [*(answer.text(at, 1) for at in range(thought, tokens - 1)), other]
+    elif kind == "half":
         words = ("" if at % 2 else answer.text(thought + at, 1) for at in range(tokens - thought))
+    elif kind == "other-script":
+        words = (answer.text(thought + at, 1).translate(_CYRILLIC) for at in range(tokens - thought))
     else:
         written = _TOKENS.get(kind, (fault.repeated,))
         words = (written[at % len(written)] for at in range(tokens - thought))

@@ -35,6 +35,7 @@ from benchgate.sizing.operating_point import PricedLevel, cost_name, priced_leve
 from benchgate.stats.clusters import MIN_CLUSTERS, ClusterMean, cluster_mean, pool_means
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
+from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_percent, show_usd
 
@@ -373,8 +374,9 @@ def list_runs(some: Sequence[StoredRun]) -> str:
 
 
 def answered_tasks(rows: Sequence[MetricRow], arm: Arm) -> AnsweredTasks:
-    """Return the tasks that one side answered completely."""
-    return {row.task: row.n for row in rows if row.arm is arm and row.name == "accuracy_ratio" and row.task is not None}
+    """Return the evals that one side answered completely."""
+    own = [row for row in rows if row.arm is arm and row.name == "accuracy_ratio"]
+    return {row.task: row.n for row in own if row.task is not None and stage_of_task(row.task) is None}
 
 
 def own_accuracy(

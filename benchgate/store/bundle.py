@@ -1,6 +1,6 @@
 """Bundle of a run: one JSON document for a git branch, an artifact or a bucket, imported into other stores.
 
-    {"format": "benchgate-bundle/1", "schema": "0006", "tool_version": ..., "run": {...}, "plan": ...,
+    {"format": "benchgate-bundle/1", "schema": "0007", "tool_version": ..., "run": {...}, "plan": ...,
      "observation": [...], ..., "sha256": ...}
 
 A table is a list of its rows, with every column but the run's id; bytes are base64. Derived values (`check_result`, a
@@ -28,11 +28,12 @@ from benchgate import __version__
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.store import rows, tables
 from benchgate.store.merge import RunSource
+from benchgate.store.raw_records import RawBytes
 from benchgate.store.results import is_own
 from benchgate.store.stored_run import PARTS, WholeRun
 
 FORMAT = "benchgate-bundle/1"
-SCHEMAS = ("0006",)
+SCHEMAS = ("0006", "0007")
 """Schemas whose bundles are read; the last is written. A schema that adds a column defines its value in older ones."""
 
 MAX_BYTES = 2**30  # a bundle is in memory as a whole; a larger run is copied from store to store
@@ -146,7 +147,7 @@ def _read_value(column: Column[Any], value: object, place: str) -> object:
     """Return a value of exactly its column's type: no bool for a number, nothing that a database would round."""
     if value is None and column.nullable:
         return None
-    if isinstance(column.type, LargeBinary):
+    if isinstance(column.type, LargeBinary | RawBytes):
         return _read_bytes(value, place)
     if isinstance(column.type, BigInteger):
         if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:

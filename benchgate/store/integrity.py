@@ -23,13 +23,24 @@ import numpy as np
 from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func, select, text
 
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
+from benchgate.model import codec
 from benchgate.model.deployment import sha256_of
 from benchgate.model.noise import NoiseProfile
 from benchgate.model.run import LoadObservation, MetricRow, RunStatus
-from benchgate.store import clock, codec, results, rows, tables
+from benchgate.store import clock, raw_records, results, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import read_context, read_evidence, rows_of
-from benchgate.store.stored_run import ORDERED_TABLES, PARTS, RAW, WholeRun, is_over, read_whole, removal, unpacked
+from benchgate.store.stored_run import (
+    ORDERED_TABLES,
+    PARTS,
+    RAW,
+    WholeRun,
+    is_over,
+    most_unpacked,
+    read_whole,
+    removal,
+    unpacked,
+)
 
 Problems = Iterator[tuple[str, str | None]]  # places in a run, each with its problem, if any
 RECOMPUTED = "metrics held against their records"
@@ -237,7 +248,10 @@ def _record_problems(whole: WholeRun) -> Problems:
 
 
 def _record_problem(table: Table, row: rows.Row) -> str | None:
-    unpacked(row["data"], "its data")
+    if row["codec"] == raw_records.PARQUET:
+        raw_records.require_size(row["data"], most_unpacked(len(row["data"])))
+    else:
+        unpacked(row["data"], "its data")
     if table is tables.telemetry:
         rows.read_telemetry(row)
         return None

@@ -19,11 +19,12 @@ from sqlalchemy.exc import OperationalError
 
 from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
-from benchgate.store import clock, results, stored_run, tables
+from benchgate.store import clock, raw_records, results, stored_run, tables
 from benchgate.store.database import BUSY_TIMEOUT_MS, Database
 from benchgate.store.integrity import check_run, unused_plans
 from benchgate.store.locks import lock_name
 from benchgate.store.migrate import HEAD
+from benchgate.store.raw_records import RawBytes
 from benchgate.store.stored_run import read_whole
 
 _RAW_TABLES = tuple(table for table, _ in stored_run.RAW)
@@ -102,7 +103,9 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
             if run.run_id in _promoted(connection, run.suite):
                 stayed.append((run.run_id, "it was promoted a moment ago"))
                 continue
+            files = raw_records.names_of(connection, _RAW_TABLES, run.run_id)
             stored_run.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
+        raw_records.remove(files)
         gone.append(run)
     return Removed(tuple(gone), tuple(stayed))
 
@@ -241,7 +244,7 @@ def _table_sizes(connection: Connection) -> list[TableSize]:
     n_bytes = _bytes_by_table(connection, every)
     if not n_bytes:  # of all values, numbers as 8 bytes
         for table in every:
-            long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary)]
+            long = [column for column in table.columns if isinstance(column.type, Text | LargeBinary | RawBytes)]
             numbers = literal(8 * (len(table.columns) - len(long)))
             each = sum((func.coalesce(func.length(column), 0) for column in long), numbers)
             n_bytes[table.name] = int(connection.scalar(select(func.sum(each)).select_from(table)) or 0)
@@ -252,7 +255,8 @@ def _table_sizes(connection: Connection) -> list[TableSize]:
 def _bytes_by_table(connection: Connection, every: Sequence[Table]) -> dict[str, int]:
     """Return the sizes with indexes; empty for an SQLite without dbstat."""
     if connection.dialect.name != "sqlite":
-        size = text("SELECT pg_total_relation_size(CAST(:name AS regclass))")
+        parts = "(SELECT sum(pg_total_relation_size(relid)) FROM pg_partition_tree(CAST(:name AS regclass)))"
+        size = text(f"SELECT coalesce({parts}, pg_total_relation_size(CAST(:name AS regclass)))")
         return {table.name: int(connection.scalar(size, {"name": table.name}) or 0) for table in every}
     of_table = (
         "SELECT m.tbl_name, SUM(d.pgsize) FROM dbstat d JOIN sqlite_master m ON m.name = d.name "

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchgate.errors import EvidenceError, StoreError
+from benchgate.model import codec
 from benchgate.model.columns import concatenate_columns, split_by_use
 from benchgate.model.deployment import Arm, Deployment
 from benchgate.model.records import (
@@ -51,7 +52,7 @@ from benchgate.model.telemetry import (
     TelemetrySample,
     TelemetryWindow,
 )
-from benchgate.store import codec
+from benchgate.store import raw_records
 
 Row = dict[str, Any]
 Observation = (
@@ -227,13 +228,13 @@ def _packed_row(kind: str, meta: object, columns: ColumnMap | None = None, n_row
 
 
 def _encoded(columns: ColumnMap) -> Row:
-    data = codec.encode(columns)
-    return {"codec": codec.CODEC, "sha256": codec.digest(data), "data": data}
+    name, data = raw_records.encode(columns)
+    return {"codec": name, "sha256": codec.digest(data), "data": data}
 
 
 def read_observation(row: Mapping[str, Any]) -> Observation:
     """Return the observation of a row. Raises EvidenceError when its bytes are not those that were written."""
-    columns: ColumnMap = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+    columns: ColumnMap = raw_records.decode(row)
     meta = json.loads(row["meta"])
     seen: Observation
     match row["kind"]:
@@ -324,7 +325,7 @@ def _read_samples(columns: Mapping[str, Any], instants: Sequence[float], prefix:
 
 def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     """Return the window of a row. Raises EvidenceError when its bytes are not those that were written."""
-    columns = codec.decode(row["data"], codec=row["codec"], sha256=row["sha256"])
+    columns = raw_records.decode(row)
     instants: list[float] = np.asarray(columns[_AT_S], dtype=np.float64).tolist()
     readings = _read_samples(columns, instants, "")
     if len(readings) != row["n_rows"]:

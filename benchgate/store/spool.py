@@ -25,8 +25,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from benchgate.errors import EvidenceError, StoreError
+from benchgate.model import codec
 from benchgate.model.run import ALL_STORED, RunStatus
-from benchgate.store import clock, codec, rows, stored_run, tables
+from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
 from benchgate.store.locks import RunLocks

@@ -59,6 +59,7 @@ def begin_run(connection: Connection, run: rows.Row, arms: Sequence[rows.Row], p
     else:
         from sqlalchemy.dialects import postgresql  # a twentieth of a command's start, loaded already where needed
 
+        connection.execute(select(func.benchgate_begin_month(run["id"])))
         connection.execute(postgresql.insert(tables.plan).values(row).on_conflict_do_nothing())
     connection.execute(insert(tables.run), run)
     if arms:
@@ -208,12 +209,17 @@ def story_of(parts: Mapping[str, Sequence[rows.Row]], stones: Sequence[rows.Row]
     return story | {stone["seq"]: (stone["of_table"], *sealed_row(stone).values()) for stone in stones}
 
 
+def most_unpacked(packed: int) -> int:
+    """Return the largest size to which so many bytes may grow."""
+    return min(MAX_UNPACKED_BYTES, max(SMALL_UNPACKED_BYTES, _MAX_RATIO * packed))
+
+
 def unpacked(data: bytes, what: str) -> bytes:
     """Decompress zlib data. Raises EvidenceError where it is damaged, or too large for the memory it may take.
 
     The limit depends on the packed size: a bundle of 4 MB must not cost gigabytes before it is refused.
     """
-    most = min(MAX_UNPACKED_BYTES, max(SMALL_UNPACKED_BYTES, _MAX_RATIO * len(data)))
+    most = most_unpacked(len(data))
     opener = zlib.decompressobj()
     try:
         plain = opener.decompress(data, most)

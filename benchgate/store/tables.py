@@ -33,6 +33,7 @@ from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from benchgate.model.run import MEASURED_BY
+from benchgate.store.raw_records import RawBytes
 
 # STRICT tables of SQLite know INTEGER, REAL, TEXT and BLOB alone; Postgres' own REAL would be float4, its INTEGER
 # int4, and the order of its texts would depend on the server's locale.
@@ -67,7 +68,7 @@ def _packed() -> tuple[Column[Any], ...]:
     return (
         *_columns(TEXT, "meta", "codec", "sha256"),
         Column("n_rows", INTEGER, nullable=False),
-        Column("data", LargeBinary, nullable=False),
+        Column("data", RawBytes, nullable=False),
     )
 
 

@@ -141,7 +141,9 @@ class Check(Section):
     )
     of: FailureClass | None = optional("Failures that an `error_rate` counts. Default: all classes of failures")
     stage: TrafficName | None = key(
-        "Stage at which a load metric is judged. Default: every stage, each judged separately", default=None
+        "Stage at which a load metric is judged, or `accuracy` by the items of the stage's `verify`. Default: every "
+        "stage, each judged separately; `accuracy` by the evals",
+        default=None,
     )
     class_name: str | None = optional(
         "Class of traffic that is judged. Without it `error_rate` (of all failures), and `goodput` if the "
@@ -276,7 +278,7 @@ class Check(Section):
 _OWNERS = {
     "statistic": LATENCY_METRICS,
     "of": ("error_rate",),
-    "stage": _OF_A_STAGE,
+    "stage": (*_OF_A_STAGE, "accuracy"),
     "class_name": tuple(name for name in _OF_A_STAGE if name not in TELEMETRY_METRICS),
     "per": PER_ACCELERATOR_METRICS,
     "over": OVER_STAGE_METRICS,

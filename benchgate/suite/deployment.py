@@ -33,6 +33,7 @@ from benchgate.suite.types import (
     PositivePercent,
     Price,
     Section,
+    Span,
     Text,
     TokenPrice,
     Watts,
@@ -660,6 +661,24 @@ class Embedded(Section):
     threads: Whole = key("CPU threads of the engine", default=1, ge=1, le=64)
 
 
+class ServerCommands(Section):
+    """Commands that start and stop the server at `url`, so that its start can be timed. They need `--allow-actions`.
+
+    They run without a shell, get `BENCHGATE_ARM`, and write to a log in the run's folder. Nothing may answer at `url`
+    before. At the end of a measurement, and if benchgate itself ends, `stop` runs and what `run` left running is ended.
+    """
+
+    run: tuple[Text, ...] = key(
+        'The command that starts the server, in the foreground or not: `["vllm", "serve", "org/model"]`', min_length=1
+    )
+    stop: tuple[Text, ...] = optional(
+        'The command that stops it: `["kubectl", "scale", "deploy/vllm", "--replicas=0"]`. Default: SIGTERM to `run`',
+        default=(),
+        min_length=1,
+    )
+    stop_s: Span = optional("Limit for `stop`, and then for the server's end", default=30.0, alias="within")
+
+
 class DeploymentSpec(Section):
     """A deployment of one model: exactly one of `url`, `embedded` and `sim`."""
 
@@ -681,6 +700,7 @@ class DeploymentSpec(Section):
         "(`model-names`)",
         default=(),
     )
+    start: ServerCommands | None = optional("Commands that start and stop the server. Only with `url`")
     revision: Text | None = optional(
         "Revision of the weights: a commit of a model hub (40 hex digits), or the `sha256:…` of their file. A name "
         "that may move, like `main`, can be measured but not promoted. Not with `embedded` or `sim`"
@@ -749,6 +769,11 @@ class DeploymentSpec(Section):
         return filled
 
     @property
+    def is_started(self) -> bool:
+        """True if benchgate starts the server, itself or by commands of the suite."""
+        return self.url is None or self.start is not None
+
+    @property
     def price_entry(self) -> dict[str, object]:
         """Entry of a file of prices that its price was taken from; empty for a price of the suite."""
         return self._price_entry
@@ -780,6 +805,8 @@ class DeploymentSpec(Section):
             raise ValueError(f"a deployment needs exactly one of `url`, `embedded` and `sim`; {remedy}")
         if self.url is not None and not self.model:
             raise ValueError("a deployment with a `url` needs the `model` name it serves; add `model: NAME`")
+        if self.start is not None and self.url is None:
+            raise ValueError("`start` belongs to a `url`; benchgate starts `embedded` and `sim` itself")
         if self.gpu_devices and self.gpu is None:
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
         refuse_two_authorizations(self.api_key, self.headers)

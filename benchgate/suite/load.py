@@ -24,7 +24,15 @@ from pydantic import (
 
 from benchgate import units
 from benchgate.model.request_metrics import Slo
-from benchgate.suite.stages import MOST_REQUESTS, SloSpec, Stage, expanded, traffic_name
+from benchgate.suite.stages import (
+    LISTED_IN_FLIGHT,
+    LISTED_REQUESTS,
+    MOST_IN_FLIGHT,
+    SloSpec,
+    Stage,
+    expanded,
+    traffic_name,
+)
 from benchgate.suite.types import (
     WHOLE,
     ArrivalText,
@@ -53,7 +61,6 @@ if TYPE_CHECKING:
 CAPACITY_STAGE = "capacity"  # the stage of a search: a level's looks are stored as `capacity/2.5`
 
 _REQUESTS = re.compile(r"([0-9]{1,9}) requests?")
-_MOST_IN_FLIGHT = 10_000
 LEAST_REQUESTS = 20  # fewest requests of the longest look of a capacity search, and of the whole search
 
 
@@ -62,7 +69,7 @@ def _level(value: object, info: ValidationInfo) -> object:
         return value
     if info.data.get("over") != "concurrency":
         return units.parse_rate_rps(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_IN_FLIGHT:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_IN_FLIGHT:
         return float(value)
     raise ValueError(f"{units.show_found(value)} is not a number of requests in flight; write a whole number, like 8")
 
@@ -74,7 +81,7 @@ def _requests(value: object, info: ValidationInfo) -> object:
 
 Level = Annotated[
     float, BeforeValidator(_level), Expected('a rate like "8/s", or a number in flight like 8'),
-    Written(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": _MOST_IN_FLIGHT}),
+    Written(text(units.PATTERNS[units.parse_rate_rps]), {**WHOLE, "minimum": 1, "maximum": MOST_IN_FLIGHT}),
 ]  # fmt: skip
 Requests = Annotated[
     Whole, BeforeValidator(_requests), Expected('a number of requests like "400 requests"'),
@@ -103,7 +110,7 @@ class Capacity(Section):
         "of `probe` is the longest look: at 32/s, with answers of 2 s, about 1,900",
         default=1000,
         ge=LEAST_REQUESTS,
-        le=MOST_REQUESTS,
+        le=LISTED_REQUESTS,
         alias="probe",
     )
     budget_requests: Requests | None = key(
@@ -135,7 +142,7 @@ def level_of_stage(name: str) -> float | None:
 AUTO = "auto"
 DEFAULT_LOOKS = (5, 10, 20)
 """Numbers of blocks after which the load is judged by default. The first settles much; each next one doubles it."""
-MOST_WORKERS = 64
+MOST_WORKERS = 4096
 LEAST_WARMUP_REQUESTS = 8  # least requests in the first round of an `auto` warm-up
 _MOST_LOOKS = 6
 _BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alone has no blocks
@@ -168,6 +175,22 @@ class TrafficClass:
     def requests(self) -> int | None:
         """Requests of one execution; None in the background, where their number is not planned."""
         return None if self.is_background else self.schedule.requests
+
+    @property
+    def is_listed(self) -> bool:
+        """True if a plan lists the requests one by one: they are few, or more than their numbers decide them.
+
+        A trace, recorded prompts, conversations, a changing rate, `leave` and `verify` belong to a class as a whole.
+        """
+        stage, workload = self.schedule, self.workload
+        if stage.requests <= LISTED_REQUESTS and (stage.concurrency or 0) <= LISTED_IN_FLIGHT:
+            return True
+        as_whole = (stage.trace, stage.verify_ratio, workload.prompt_set, workload.session, workload.leave)
+        return any(one is not None for one in as_whole) or self.is_background or not self._is_level
+
+    @property
+    def _is_level(self) -> bool:
+        return self.schedule.concurrency is not None or self.schedule.is_level_rate
 
     @property
     def is_open(self) -> bool:
@@ -373,6 +396,17 @@ class Load(Section):
     def _sends_something(self) -> Self:
         if not self.sweep and self.capacity is None:
             raise ValueError("a load without a `sweep` sends nothing; add stages to it, or a `capacity` to search for")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_planned(self) -> Self:
+        for traffic in self.classes():
+            if traffic.is_listed and traffic.schedule.requests > LISTED_REQUESTS:
+                raise ValueError(
+                    f"{traffic.name} has {traffic.schedule.requests:,} requests a block; more than {LISTED_REQUESTS:,} "
+                    "are single requests with synthetic prompts, at one rate or in a closed loop, without `leave` or "
+                    "`verify`; write fewer, or more `blocks`"
+                )
         return self
 
     def classes(self, slo: SloSpec | None = None) -> tuple[TrafficClass, ...]:

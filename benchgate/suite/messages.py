@@ -187,6 +187,8 @@ def _fault(detail: ErrorDetails, root: Slot | None) -> Fault:
 
 
 def _unknown_key(path: Path, root: Slot | None) -> str:
+    if path[-2:] == ("tls", "verify"):
+        return "unknown key; certificates are always verified; name your own authority's with `ca`"
     key, known, homes = str(path[-1]), _known_keys(path[:-1], root), ""
     if root is None:
         places = (place for place, model in sections() if key in slots_of(model))

@@ -36,6 +36,7 @@ from benchgate.suite.types import (
 
 GIB = 1024**3
 
+_AT = "@"  # between a task and a stage
 _ENTRY = 'a task file like "tasks/add.yaml", a task or group of lm-eval\'s own like "gsm8k", or a mapping with `task`'
 
 
@@ -96,6 +97,12 @@ class TaskEntry(Section):
             return found
         raise ValueError(f"found {units.show_found(found)}; expected {_ENTRY}")
 
+    @model_validator(mode="after")
+    def _has_no_stage(self) -> Self:
+        if _AT in self.name:
+            raise ValueError(f"the name {self.name} has an `{_AT}`, which stands between a task and a stage; rename it")
+        return self
+
     @model_serializer(mode="wrap")
     def _short(self, serialise: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = serialise(self)
@@ -113,6 +120,21 @@ class TaskEntry(Section):
 
 
 Task = Annotated[TaskEntry, Expected(_ENTRY), Written(text())]
+
+
+def verified_name(task: str, stage: str) -> str:
+    """Return the name of a task whose items were sent among the requests of a stage: `add@c16`."""
+    return f"{task}{_AT}{stage}"
+
+
+def stage_of_task(task: str) -> str | None:
+    """Return the stage among whose requests a task's items were sent; None for an eval of its own."""
+    return task.partition(_AT)[2] or None
+
+
+def is_verifiable(output_type: object, scale: object, repeats: object) -> bool:
+    """Return True if a task's items can be sent among a load: one generated answer each, right or wrong."""
+    return (output_type, scale, repeats) == ("generate_until", "binary", 1)
 
 
 class Quality(Section):
@@ -174,7 +196,8 @@ class Quality(Section):
         return tuple(entry.name for entry in self.tasks)
 
     def entry(self, task: str) -> TaskEntry | None:
-        """Return the entry of an observed task: `mmlu_pro/mmlu_pro_law` belongs to the group `mmlu_pro`."""
+        """Return the entry of an observed task: `mmlu_pro/mmlu_pro_law@c16` belongs to the group `mmlu_pro`."""
+        task = task.partition(_AT)[0]
         return next((entry for entry in self.tasks if task == entry.name or task.startswith(f"{entry.name}/")), None)
 
 

@@ -19,7 +19,7 @@ from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import ErrorBudget, budget_stage
 from benchgate.suite.load import Load, TrafficClass
-from benchgate.suite.quality import Divergence, Quality, Shadow
+from benchgate.suite.quality import Divergence, Quality, Shadow, stage_of_task, verified_name
 from benchgate.suite.stages import SloSpec, TrafficName, with_inherited_slos
 from benchgate.suite.types import (
     Duration,
@@ -63,7 +63,7 @@ class Limits(Section):
 class Start(Section):
     """Repeated starts of each deployment, before anything else is measured, for the metric `cold_start`.
 
-    Only for deployments that benchgate starts itself (`embedded`, `sim`).
+    Only for deployments that benchgate starts: `embedded`, `sim`, and those with commands in their own `start`.
     """
 
     times: Whole = key("Number of starts of each deployment", default=5, ge=2, le=100)
@@ -248,9 +248,11 @@ class Suite(Section):
         return {Arm.BASELINE: self.baseline, Arm.CANDIDATE: self.candidate}
 
     def unit_name(self, task: str) -> str:
-        """Return the suite's name of an observed task: its own, or that of its group."""
-        entry = self.quality.entry(task) if self.quality is not None else None
-        return entry.name if entry is not None else task
+        """Return the suite's name of an observed task: its own or that of its group, with its stage (`add@c16`)."""
+        entry, stage = self.quality.entry(task) if self.quality is not None else None, stage_of_task(task)
+        if entry is None:
+            return task
+        return entry.name if stage is None else verified_name(entry.name, stage)
 
     def to_stored(self) -> dict[str, Any]:
         """Return plain JSON with every default filled in and all quantities in base units, without secrets."""

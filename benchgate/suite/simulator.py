@@ -65,7 +65,7 @@ class FaultSpec:
     model: str | None = None  # the name of the model in the answer
     sends_done: bool = True
     # its text
-    text: str | None = None  # or half, reasoning, blank, zero-width, repeated, call, second-choice
+    text: str | None = None  # or half, wrong, reasoning, blank, zero-width, repeated, other-script, call, second-choice
     repeated: str = ""
     above: int = 0  # `text` holds only with more requests than this in the system, this one included
     # its pace
@@ -185,6 +185,8 @@ FAULTS: tuple[FaultKind, ...] = (
     FaultKind("blank-text", "blanks and line ends instead of words", {"text": "blank"}, (_ABOVE,)),
     FaultKind("zero-width-text", "zero-width spaces (U+200B) instead of words", {"text": "zero-width"}, (_ABOVE,)),
     FaultKind("repeated-text", "TEXT as every token instead of words", {"text": "repeated"}, (_REPEATED, _ABOVE)),
+    FaultKind("wrong-answer", "another last word; length, usage and finish reason stay", {"text": "wrong"}, (_ABOVE,)),
+    FaultKind("other-script", "Cyrillic letters instead of Latin ones", {"text": "other-script"}, (_ABOVE,)),
     FaultKind("unasked-call", "a call of a tool, with the finish reason `tool_calls`, where no tools were offered",
               {"text": "call"}, (_ABOVE,)),
     FaultKind("second-choice", "the second half of the answer in the choice with index 1",

@@ -23,6 +23,7 @@ from benchgate.suite.types import (
     Expected,
     Flag,
     Name,
+    Percent,
     PositivePercent,
     Rate,
     Section,
@@ -101,7 +102,10 @@ def with_inherited_slos(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "load": {**load, "sweep": stages}}
 
 
-MOST_REQUESTS = 1_000_000
+MOST_IN_FLIGHT = 1_000_000
+MOST_REQUESTS = 1_000_000_000
+LISTED_IN_FLIGHT, LISTED_REQUESTS = 10_000, 1_000_000
+"""Most requests of a class that a plan lists one by one. Beyond either, each follows from the seed and its number."""
 MOST_BURSTS = 10_000
 RAMP_SERVICE_TIMES = 5.0  # default length of the ramp of an open loop at a constant rate, in mean service times
 _LEAST_BACKGROUND = 64  # distinct requests of a background class, unless the suite sets them
@@ -187,7 +191,7 @@ class Bursts(Section):
 class Each(Section):
     """A stage for every value of one key, named after the stage and the value: `in-128`, `in-512`."""
 
-    concurrency: tuple[Annotated[Whole, Field(ge=1, le=10_000)], ...] = key(
+    concurrency: tuple[Annotated[Whole, Field(ge=1, le=MOST_IN_FLIGHT)], ...] = key(
         "Numbers of requests in flight, closed loop", default=()
     )
     rate_rps: tuple[Rate, ...] = key("Rates, open loop", default=(), alias="rate")
@@ -223,7 +227,7 @@ class ClassSpec(Section):
     """
 
     workload: Name | None = optional("Name of one of `load.workloads`. Default: `load.workload`")
-    concurrency: Whole | None = optional("Closed loop: this many requests in flight", ge=1, le=10_000)
+    concurrency: Whole | None = optional("Closed loop: this many requests in flight", ge=1, le=MOST_IN_FLIGHT)
     rate_rps: Rate | None = optional("Open loop at this rate", alias="rate")
     trace: Text | None = optional("Open loop at the send times of a recorded file")
     speed: Factor | None = optional("Replay a `trace` this many times faster. Default: as recorded")
@@ -266,6 +270,9 @@ class ClassSpec(Section):
 _SHARED_FIELDS = ("concurrency", "rate_rps", "trace", "speed", "arrival", "duration_s", "requests", "workload", "ramp")
 
 
+_VerifiedShare = Annotated[Percent, Field(gt=0, le=0.5), Expected('a percentage of at most 50%, like "5%"')]
+
+
 class Stage(Section):
     """A load level that is held, or a profile of the load over time.
 
@@ -274,7 +281,7 @@ class Stage(Section):
     """
 
     name: Name = key("Name of the stage in checks and reports; each differs", alias="stage")
-    concurrency: Whole | None = key("Closed loop: this many requests in flight", default=None, ge=1, le=10_000)
+    concurrency: Whole | None = key("Closed loop: this many requests in flight", default=None, ge=1, le=MOST_IN_FLIGHT)
     rate_rps: Rate | None = key("Open loop at this rate", default=None, alias="rate")
     ramp_to_rps: Rate | None = optional(
         "The rate changes linearly from `rate` to this one; needs `for`", alias="ramp_to"
@@ -306,6 +313,13 @@ class Stage(Section):
         "Several classes of traffic at once, judged separately", min_length=1
     )
     actions: tuple[Action, ...] | None = optional("Actions on the deployment during the stage", min_length=1)
+    verify_ratio: _VerifiedShare | None = optional(
+        "Send items of `quality.tasks` among the requests, so many per request of the stage, for a check of "
+        "`accuracy` with this `stage`. Each generated task that is right or wrong takes part, and each item is sent "
+        "once to each arm, in the same place. Failures of these requests are in `error_rate`; latency, throughput "
+        "and `goodput` leave them out",
+        alias="verify",
+    )
     # Computed from rate and duration where they are given, so that nobody downstream has to.
     requests: Whole = key(
         "Requests per block and arm. Default: mean rate times duration",
@@ -457,7 +471,8 @@ _MEANS_NOTHING = {
     "trace": "beside `trace`, which brings its own instants; leave it out",
 }
 _NO_RAMP = "`ramp` means nothing beside `actions`, whose instants count from the start of the stage; leave it out"
-_OTHER_KEYS = {"stage", "actions", "workload", "input", "output", "prefix"}  # keys that say nothing of when it sends
+# Keys that say nothing of when it sends.
+_OTHER_KEYS = {"stage", "actions", "workload", "input", "output", "prefix", "verify"}
 
 
 def _written_keys(stage: Stage) -> dict[str, Any]:
@@ -485,6 +500,8 @@ def _complaint(stage: Stage) -> str | None:
 
 
 def _classes_complaint(stage: Stage, classes: Mapping[str, ClassSpec]) -> str | None:
+    if stage.verify_ratio is not None:
+        return "`verify` sends items among the requests of a stage without `classes`; leave one of them out"
     stray = sorted(_written_keys(stage).keys() - {"stage", "classes", "actions"})
     if stray:
         return f"`{stray[0]}` means nothing beside `classes`, each of which has its own; move it there"
@@ -555,6 +572,7 @@ def _profile_complaint(stage: Stage) -> str | None:
         if duration_s < least_s * (1 - 1e-9):
             last = f"the last of the {len(bursts.factors)} factors"
             return f"ends before {last}; write `for` of at least {_time(least_s)}"
-    if not 1 <= stage.requests <= MOST_REQUESTS:
-        return f"comes to {stage.requests:,} requests a block; a stage has 1 to {MOST_REQUESTS:,}: change rate or time"
+    most = MOST_REQUESTS if stage.is_level_rate or stage.concurrency is not None else LISTED_REQUESTS
+    if not 1 <= stage.requests <= most:
+        return f"comes to {stage.requests:,} requests a block; such a stage has 1 to {most:,}: change rate or time"
     return None

@@ -68,7 +68,8 @@ def parse(arguments: list[str]) -> str:
     """The name of the command that takes these arguments; an error of the command line for others."""
     command, words = typer.main.get_command(app), list(arguments)
     while commands := getattr(command, "commands", None):
-        command = commands[words.pop(0)]
+        size = 2 if " ".join(words[:2]) in commands else 1  # `load merge`
+        command, words = commands[" ".join(words[:size])], words[size:]
     command.make_context(str(command.name), words)
     return str(command.name)
 

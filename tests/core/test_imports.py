@@ -228,7 +228,7 @@ def test_an_import_pointing_the_wrong_way_is_seen(importer: str, line: str) -> N
         ("benchgate.gate.judge", "from . import rule"),
         ("benchgate.gate.judge", "from benchgate.gate.decision import Rule"),
         ("benchgate.report.html", "from benchgate import __version__"),
-        ("benchgate.store.codec", "import numpy as np"),
+        ("benchgate.model.codec", "import numpy as np"),
     ],
 )
 def test_an_import_pointing_down_is_let_through(importer: str, line: str) -> None:

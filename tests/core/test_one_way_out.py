@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parents[2] / "benchgate"
 ALLOWED = {
     "cli/saying.py": "the one way out",
     "escaped_streams.py": "it escapes what libraries write",
+    "pipeline/server_commands.py": "its standard error is the log of a server",
     "load/data_set_rows.py": "its standard output is a pipe to the process that started it",
 }
 PRINTERS = frozenset({
@@ -131,6 +132,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
     """Child processes whose output would stand in the log beside ours, unescaped."""
     allowed = {
         "cli/action.py": "the child is benchgate itself, which escapes what it prints; git's output is captured",
+        "pipeline/server_commands.py": "the supervisor of these commands writes into the log of their server",
         "release/promote.py": "a command of the user: its output is theirs, and it may speak to their CI",
         "load/prompt_sets.py": "standard output is a pipe, and standard error a file that is read",
         "telemetry/smi.py": "standard output is a pipe; standard error is dropped or captured",

@@ -143,8 +143,10 @@ MISTAKES: list[tuple[str, str]] = [
     ("{stage: s, rate: 8/s, ramp_to: 20, for: 60s}", "10:38 load.sweep[0].ramp_to: 20 is not a rate"),
     ("{stage: s, rate: 8/s, arrival: posson, requests: 5}",
      "10:38 load.sweep[0].arrival: 'posson' is not an arrival process; write \"poisson\", \"constant\" or"),
-    ("{stage: s, rate: 1/h, for: 1s}", "10:7 load.sweep[0]: comes to 0 requests a block; a stage has 1 to 1,000,000"),
-    ("{stage: s, rate: 5000/s, for: 1h}", "10:7 load.sweep[0]: comes to 18,000,000 requests a block"),
+    ("{stage: s, rate: 1/h, for: 1s}",
+     "10:7 load.sweep[0]: comes to 0 requests a block; such a stage has 1 to 1,000,000,000"),
+    ("{stage: s, rate: 5000/s, ramp_to: 6000/s, for: 1h}",
+     "10:7 load.sweep[0]: comes to 19,800,000 requests a block; such a stage has 1 to 1,000,000:"),
 ]  # fmt: skip
 
 

@@ -82,7 +82,7 @@ WITHOUT = {
 }
 """What takes the effect away that a drill is about."""
 
-BLOCKS = {"affinity": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3}
+BLOCKS = {"affinity": 4, "cache-stampede": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3}
 """A median of blocks has limits only from three on (from four for two checks), a mean from two."""
 
 SHORTER = {"many-adapters": 2, "overload": 2, "router-mix": 2}

@@ -8,6 +8,8 @@ import pytest
 
 from tests.e2e.command import benchgate
 
+pytestmark = pytest.mark.beside  # errors are counted, no time
+
 SUITE = """\
 suite: endpoint
 deployments:

@@ -11,6 +11,8 @@ import pytest
 from tests.e2e.command import document, here, latest_evidence
 from tests.shells.test_eval_formats import log, sample, written
 
+pytestmark = pytest.mark.beside  # nothing is measured
+
 JSON = ("--format", "json")
 SUITE = """
 suite: elsewhere

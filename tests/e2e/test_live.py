@@ -31,7 +31,10 @@ load:
   warmup: 0
   workload: {input: 8 tokens, output: 20 tokens}
   sweep: [{stage: c2, concurrency: 2, requests: 60}]
-gate: {allow_underpowered: true, checks: [{metric: error_rate, max: 5%}]}
+gate:
+  client: {send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 100%, achieved: 1%}
+  allow_underpowered: true
+  checks: [{metric: error_rate, max: 5%}]
 """
 
 

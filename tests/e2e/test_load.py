@@ -11,6 +11,8 @@ from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from tests.e2e.command import benchgate, here
 
+pytestmark = pytest.mark.beside  # no time of it is judged closely
+
 PROMPTS = '{"prompt": "What is a fjord?"}\n{"messages": [{"role": "user", "content": "Name a river."}]}\n'
 LEVEL = ("--concurrency", "2", "--requests", "40", "--output-tokens", "8")
 

@@ -20,8 +20,7 @@ def of_run(evidence: Evidence, suite: Suite, *names: str) -> list[GuardResult]:
 
 
 def of_evals(comparison: Comparison, suite: Suite) -> list[GuardResult]:
-    evals = Evals.of(comparison, suite)
-    return [guard(evals, suite) for guard in EVAL_GUARDS]
+    return list(run_each(EVAL_GUARDS, Evals.of(comparison, suite), suite))
 
 
 def one_of_evals(name: str, evidence: Evidence, suite: Suite) -> GuardResult:

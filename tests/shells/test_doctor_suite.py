@@ -327,6 +327,14 @@ def test_what_is_left_of_memory_is_the_least_of_machine_and_container(tmp_path: 
     assert held["memory"].state is State.WARN and "95.4 MiB free" in held["memory"].found
 
 
+def test_ports_and_tracked_connections_bound_the_streams_of_a_machine(tmp_path: Path) -> None:
+    usual = {"proc__sys__net__ipv4__ip_local_port_range": "32768\t60999\n"}
+    found = machine_symptoms(tmp_path, **usual)["connections"]
+    assert found.state is State.OK and found.found.endswith("; all workers together 28,232 to one server address")
+    few = machine_symptoms(tmp_path, **usual, proc__sys__net__netfilter__nf_conntrack_max="4000\n")["connections"]
+    assert few.state is State.WARN and "28,232 to one server address and 4,000 through NAT" in few.found
+
+
 def test_container_that_may_use_less_than_its_cores_or_was_stopped_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ def test_a_version_of_lm_eval_without_an_internal_that_is_needed_is_named_with_w
     ended = run(MISSING)
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1].startswith("lm-eval 0.4.")
-    assert "has no lm_eval.tasks._factory.TaskFactory, which benchgate needs; install benchgate[eval]" in ended.stderr
+    assert "has no lm_eval.tasks._factory.TaskFactory, which benchgate needs; install the extra `eval`" in ended.stderr
 
 
 def test_the_index_of_tasks_is_read_once_and_then_from_the_cache(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from benchgate.load.results import StageResult, merged
 from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS
 from benchgate.load.shards import Shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import SyntheticRequests, describe, run_load_test, schedule_ns
+from benchgate.load.standalone.run import SyntheticRequests, describe, run_load_test, schedule_blocks_ns
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
@@ -388,7 +388,7 @@ def test_options_are_read_in_human_units() -> None:
 
 def test_schedule_fills_the_duration_and_no_more() -> None:
     options = LoadOptions.parse(url="http://h", model="m", rate="50/s", arrival="gamma:4", duration="20s")
-    offsets = np.array(schedule_ns(options, 50.0))
+    offsets = np.concatenate(list(schedule_blocks_ns(options, 50.0)))
     assert (np.diff(offsets) >= 0).all()
     assert offsets[-1] <= 20e9
     assert 500 < len(offsets) < 1700  # 1000 expected, and bursty

@@ -20,16 +20,18 @@ from benchgate.errors import ClusterError, ExitCode, UsageError
 from benchgate.load import cluster
 from benchgate.load import cluster as cluster_crew
 from benchgate.load import cluster_worker as cluster_job
-from benchgate.load.cluster import Clock, ClusterFleet, clock_of
+from benchgate.load.clocks import Clock, HostClock, host_clock
+from benchgate.load.cluster import ClusterFleet, clock_of
 from benchgate.load.shards import Shard, stage_shard
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import run_load_test
+from benchgate.load.standalone.run import run_load_test, stage_of, target_of
 from benchgate.load.workers import run_shard
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedStage
 from benchgate.targets.address import Route
 from tests.e2e.command import here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
+from tests.fakes.slow_way import SlowWay
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
 pytestmark = pytest.mark.alone
@@ -67,7 +69,8 @@ def free_port() -> int:
 @contextmanager
 def dask(command: str, *args: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """A scheduler or a worker, as `dask scheduler` and `dask worker` run it."""
-    line = [sys.executable, "-m", f"distributed.cli.dask_{command}", "--host", "127.0.0.1", "--no-dashboard", *args]
+    where = () if "--contact-address" in args else ("--host", "127.0.0.1")
+    line = [sys.executable, "-m", f"distributed.cli.dask_{command}", *where, "--no-dashboard", *args]
     process = subprocess.Popen(line, env={**os.environ, **environment}, stderr=subprocess.DEVNULL)
     try:
         yield process
@@ -249,6 +252,40 @@ def test_worker_whose_clock_is_not_known_well_enough_is_named(
     assert result.client.start_uncertainty_s == 0.007
 
 
+def test_far_worker_is_good_for_a_ramp_and_not_for_a_burst(
+    tmp_path: Path, two: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is 30 ms away each way, and no time service knows its clock better than the round trip."""
+    monkeypatch.setattr(cluster, "host_clock", lambda: HostClock("somewhere"))
+    first, port = two.workers[0], free_port()
+    plain: dict[str, Any] = {"model": "m", "engine": "vllm", "requests": 12, "warmup": "0", "output_tokens": 8}
+    with SlowWay("127.0.0.1", port, 0.03) as way, ScriptedServer(answering(lambda received: "a b c")) as server:
+        place = f"tcp://127.0.0.1:{way.port}"
+        listens = ("--listen-address", f"tcp://127.0.0.1:{port}", "--contact-address", place)
+        with dask("worker", two.address, "--nthreads", "1", "--no-nanny", *listens):
+            two.client.wait_for_workers(3, timeout=60)
+            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer([first, place]))
+            with ClusterFleet(two.address) as fleet:
+                for load, service_s, tolerated in (
+                    ({"concurrency": 4}, 0.2, True),
+                    ({"rate": "50/s"}, 0.2, True),
+                    ({"rate": "50/s"}, 0.004, False),  # a ramp of 20 ms
+                    ({"rate": "50/s", "ramp_to": "60/s", "requests": None, "duration": "1s"}, 0.2, False),
+                ):
+                    options = LoadOptions.parse(url=server.url, **plain | load)
+                    result = fleet.run(stage_of(options, target_of(options)[0], service_s))
+                    assert set(result.requests.error) == {None}
+                    assert result.client.start_uncertainty_s is not None
+                    assert result.client.start_uncertainty_s >= 0.03
+                    unsure = [f for f in result.client.faults if "its clock is known to" in f]
+                    assert len(unsure) == (not tolerated)
+                    assert all(fault.startswith(f"worker 2 of 2 at {place} ") for fault in unsure)
+
+
+async def answer(value: Any) -> Any:
+    return value
+
+
 def test_interrupted_stage_leaves_what_was_answered_and_no_load(fleet: ClusterFleet) -> None:
     def respond(received: Received) -> Iterable[Step]:
         if received.prompt == "prompt 4":
@@ -378,7 +415,9 @@ def test_clock_is_found_within_what_is_said_to_be_uncertain() -> None:
     class Far:
         """Answers take unevenly long there and back, as over a network."""
 
-        async def run(self, function: Any, workers: list[str]) -> dict[str, int]:
+        async def run(self, function: Any, workers: list[str]) -> dict[str, Any]:
+            if function is host_clock:
+                return {workers[0]: HostClock("far")}
             await asyncio.sleep(0.004)
             told = function() + 9_000_000_000
             await asyncio.sleep(0.001)

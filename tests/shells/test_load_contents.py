@@ -13,7 +13,7 @@ import pytest
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_ns
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_blocks_ns
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE
 
@@ -91,7 +91,7 @@ def test_a_slot_thinks_before_its_next_request() -> None:
 @pytest.mark.parametrize(("first", "last"), [(2, 18), (18, 2)])
 def test_a_rate_changes_linearly(first: int, last: int) -> None:
     options = parsed(rate=f"{first}/s", ramp_to=f"{last}/s", duration="10s", arrival="constant")
-    offsets_s = np.array(schedule_ns(options, first)) / 1e9
+    offsets_s = np.concatenate(list(schedule_blocks_ns(options, first))) / 1e9
     assert len(offsets_s) == 100
     assert (options.offered_rps, options.peak_rps) == (10, 18)
     early = int((offsets_s <= 5).sum())

@@ -48,7 +48,7 @@ REDIRECT = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /elsewhere\r\ncontent-
         ([stream_head() + role_event(), 0.05, *TOKENS[1:], REST], "usage"),
         ([stream_head(), *TOKENS[:3], HUGE, TOKENS[3], REST], "usage"),
         ([stream_head(), TOKENS[0], token("H~l").replace(b"~", b"\xff"), *TOKENS[2:], REST], "usage"),
-        ([LONG % 1_000_000_000, EVENTS, CLOSE], "chunks"),  # the answer was over; what follows does not matter
+        ([LONG % 10_000_000, EVENTS, CLOSE], "chunks"),  # the answer was over; what follows does not matter
     ],
     ids=[
         "usage in the finish event", "usage after [DONE]", "CRLF and comments", "CRLF byte by byte", "early head",

@@ -74,3 +74,12 @@ def test_an_embedded_arm_has_no_way_that_could_be_wrong(folder: Path) -> None:
 def test_an_arm_measured_against_itself_is_told_of_once(folder: Path) -> None:
     itself = suite(ca="none.pem").model_copy(update={"baseline": "tls"})
     assert len(run_problems(itself, folder, SET)) == 1
+
+
+def test_a_run_refuses_more_requests_than_it_judges_one_by_one(folder: Path) -> None:
+    text = SUITE.format(plain="http://one", tls="https://two", ca="ca.pem", audit="false")
+    huge = parse_suite(text.replace("requests: 20", "requests: 10000001"), "s.yaml")
+    (problem,) = run_problems(huge, folder, SET)
+    assert problem.path == "load.sweep" and problem.message.startswith("c2 sends 10,000,001 requests to each arm")
+    largest = parse_suite(text.replace("requests: 20", "requests: 10000000"), "s.yaml")
+    assert run_problems(largest, folder, SET) == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchgate.model.text_anomalies import find_anomalies
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import FAULTS, SHAPES, parse_fault
@@ -88,6 +89,7 @@ STREAMED: dict[str, Callable[[Raw], bool]] = {
     "zero-width-text": lambda r: r.text == "\u200b" * WORDS and counted(r),
     "repeated-text": lambda r: r.text == "!" * WORDS and counted(r),
     "repeated-text:ab": lambda r: r.text == "ab" * WORDS and counted(r),
+    "other-script": lambda r: find_anomalies(r.text).script == "Cyrillic" and counted(r),
     "unasked-call": lambda r: (
         r.text == "" and r.finish == "tool_calls" and all("tool_calls" in delta for delta in deltas(r))
         and list(json.loads("".join(d["tool_calls"][0]["function"]["arguments"] for d in deltas(r)))) == ["query"]

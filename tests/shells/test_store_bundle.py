@@ -18,8 +18,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from benchgate.errors import EvidenceError
+from benchgate.model import codec
 from benchgate.model.deployment import sha256_of
-from benchgate.store import codec, rows, stored_run, tables
+from benchgate.store import rows, stored_run, tables
 from benchgate.store.bundle import SCHEMAS, bundle_sources, read_bundle, write_bundle
 from benchgate.store.integrity import validate_run
 from benchgate.store.merge import import_runs

@@ -531,6 +531,7 @@ class Answers:
     missing: Any = 0
     other_prompt: Any = 0
     quick: Any = 0  # answered within 1 ms
+    looped: Any = 0  # ends in a repetition loop
     latency_ms: float = 30.0
     score: float | None = None  # mean of a task that is scored by degrees
     sd: float = 0.2  # of the scores; both arms deviate alike
@@ -559,7 +560,7 @@ def _evals(recipe: Plain) -> Iterator[QualityObservation]:
 
 
 def _eval_items(task: str, count: int, clusters: int | None, answers: Answers, *, own: int) -> Iterator[EvalItem]:
-    names = ("wrong", "cut", "empty", "unreadable", "unscored", "missing", "other_prompt", "quick")
+    names = ("wrong", "cut", "empty", "unreadable", "unscored", "missing", "other_prompt", "quick", "looped")
     of = {name: _rows(getattr(answers, name)) for name in names}
     wrong = of["wrong"] | of["cut"] | of["empty"] | of["unreadable"]
     scores = [float(i not in wrong) for i in range(count)]
@@ -567,6 +568,7 @@ def _eval_items(task: str, count: int, clusters: int | None, answers: Answers, *
         deviations = answers.sd * normal(5, count) + answers.own_sd * normal(own, count)
         scores = np.clip(answers.score + deviations, 0, 1).round(6).tolist()
     for i in range(count):
+        word = "wrong" if i in wrong else "right"
         if i not in of["missing"]:
             yield EvalItem(
                 item_id=f"{task}-{i}",
@@ -574,7 +576,7 @@ def _eval_items(task: str, count: int, clusters: int | None, answers: Answers, *
                 prompt_hash=f"other p{i}" if i in of["other_prompt"] else f"p{i}",
                 target_hash=f"t{i}",
                 score=None if i in of["unscored"] else scores[i],
-                answer="" if i in of["empty"] else "wrong" if i in wrong else "right",
+                answer="" if i in of["empty"] else word * 40 if i in of["looped"] else word,
                 finish_reason="length" if i in of["cut"] else "stop",
                 output_tokens=4,
                 latency_ns=round((1.0 if i in of["quick"] else answers.latency_ms) * MS),
@@ -606,6 +608,8 @@ class Prompt:
     invalid: str = ""  # answers that do not have it
     cut: str = ""
     quick: str = ""  # answered in 1 ms
+    looped: str = ""  # answers that end in a repetition loop
+    plain: str = ""  # answers without an anomaly; of all others it is not known
     once: bool | None = None  # the baseline was asked once
     judged: str | None = None
     judged_itself: str | None = None
@@ -639,7 +643,10 @@ def _shadow_item(number: int, prompt: Prompt, *, facts: bool) -> ShadowItem:
         )
         took_ns = (1 if who in prompt.quick else 900) * MS
         valid = who not in prompt.invalid if prompt.form and who not in prompt.formless else None
-        answers[who] = AnswerFacts(40, took_ns, who in prompt.refuses, 50, valid) if answered and facts else None
+        looped = who in prompt.looped if who in prompt.looped + prompt.plain else None
+        replaced = None if looped is None else False
+        known = AnswerFacts(40, took_ns, who in prompt.refuses, 50, valid, looped, replaced)
+        answers[who] = known if answered and facts else None
 
     def pair(one: str, other: str) -> PairFacts | None:
         if not facts or digests[one] is None or digests[other] is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
-from benchgate.gate.guards import answers, arms, caches, client, load, run, server, text
+from benchgate.gate.guards import anomalies, answers, arms, caches, client, load, run, server, text
 from benchgate.gate.guards.answers import Evals
 from benchgate.gate.guards.base import Guard, are_comparisons, run_each
 from benchgate.model.run import Evidence
@@ -33,7 +33,7 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
     # the servers
     server.server_kept_running, server.server_alone, server.cache_cold, arms.arms_alike, arms.two_deployments,
     # the shadow comparison
-    answers.shadow_not_empty, answers.shadow_not_refused, caches.shadow_not_cached,
+    answers.shadow_not_empty, answers.shadow_not_refused, caches.shadow_not_cached, anomalies.shadow_sound,
 )  # fmt: skip
 """Guards of one run. Of two compared runs, the reference run is examined first."""
 
@@ -46,7 +46,7 @@ UNTIED_GUARDS: tuple[Guard[Evidence], ...] = (
 EVAL_GUARDS: tuple[Guard[Evals], ...] = (
     answers.answers_not_empty, answers.answers_readable, answers.items_paired, answers.same_harness,
     answers.baseline_able, answers.above_chance, answers.not_guessing, answers.baseline_as_known,
-    caches.not_cached, answers.gain_plausible,
+    caches.not_cached, answers.gain_plausible, anomalies.answers_sound,
 )  # fmt: skip
 """Guards of the evals of one run or two."""
 
@@ -63,8 +63,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
     results += [result for one in runs for result in run_each(RUN_GUARDS, one, suite)]
     if isinstance(comparison, UntiedRuns):
         results += [guard(comparison.interleaved, suite, judged=comparison.judged) for guard in UNTIED_GUARDS]
-    evals = Evals.of(comparison, suite)
-    results += [guard(evals, suite) for guard in EVAL_GUARDS]
+    results += run_each(EVAL_GUARDS, Evals.of(comparison, suite), suite)
     if arms.has_only_load_bounds(suite):  # guards that invalidate only comparisons do not trip
         without = "no load check compares with the baseline, so none is affected"
         results = [

@@ -189,8 +189,12 @@ def guard(
     return lambda check: Guard(name, check, passes, kinds, needs, by_arm)
 
 
-def run_each(guards: Iterable[Guard[Evidence]], run: Evidence, suite: Suite) -> Iterator[GuardResult]:
-    """Yield the results of guards on one run, in order, without those omitted because the run lacks what they need."""
+def run_each(guards: Iterable[Guard[Subject]], subject: Subject, suite: Suite) -> Iterator[GuardResult]:
+    """Yield the results of guards, in order, without those omitted because the judged run lacks what they need.
+
+    Only a need without its own word for what is missing omits its guard.
+    """
+    run = subject if isinstance(subject, Evidence) else subject.judged
     for one in guards:
         if one.needs is None or one.needs.otherwise is not None or one.needs.is_met(run, suite):
-            yield one(run, suite)
+            yield one(subject, suite)

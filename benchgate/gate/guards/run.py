@@ -49,6 +49,7 @@ from benchgate.model.run import (
     RunStatus,
 )
 from benchgate.suite.load import level_of_stage
+from benchgate.suite.quality import is_verifiable, stage_of_task, verified_name
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_found
 
@@ -130,17 +131,23 @@ def _missing_task(run: Evidence, suite: Suite) -> str | None:
     quality = suite.quality
     first = [o for o in run.quality if o.repeat == 0]
     for name, arm in product(quality.names if quality is not None else (), Arm):
-        found = (o for o in first if o.arm is arm)
-        if quality is not None and not any(
-            o.task == name or ((entry := quality.entry(o.task)) is not None and entry.name == name) for o in found
-        ):
+        if not any(o.arm is arm and suite.unit_name(o.task) == name for o in first):
             return f"task {name} was not run on the {arm.value}"
+    stages = [stage.name for stage in suite.load.sweep if stage.verify_ratio] if suite.load is not None else []
+    of_evals = [o for o in first if stage_of_task(o.task) is None]
+    facts = {o.task: (o.harness.get("output_type"), o.harness.get("scale"), o.harness.get("repeats")) for o in of_evals}
+    for (task, known), stage in product(facts.items(), stages):
+        if is_verifiable(*known) and not any(o.task == verified_name(task, stage) for o in first):
+            return f"no item of task {task} was sent among the requests of stage {stage}"
+    for name in stages:
+        if not any(stage_of_task(o.task) == name for o in first):
+            return f"no eval items were sent among the requests of stage {name}"
     for task, arm in product(dict.fromkeys(o.task for o in run.quality), Arm):
         observation = quality_of(run, arm, task)
         if observation is None:
             return f"task {task} was not run on the {arm.value}"
         group, leaves = task.partition("/")[0], observation.harness.get("leaves")
-        count = sum(o.arm is arm and o.task.startswith(f"{group}/") for o in first)
+        count = sum(o.arm is arm and o.task.startswith(f"{group}/") for o in of_evals)
         if leaves is not None and count != leaves:
             return f"{count} of the {leaves} tasks of {group} were run on the {arm.value}"
     return None

@@ -14,12 +14,14 @@ import numpy as np
 from benchgate.gate.evidence.intervals import block_limits, kept_limits, miss_limits, quantiles_with_limits
 from benchgate.gate.evidence.shares import Counts
 from benchgate.load.results import StageResult
+from benchgate.load.stage_summary import ClassSummary, StageSummary
 from benchgate.model import request_metrics
 from benchgate.model.columns import select_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import QUANTILES
 from benchgate.model.records import BoolArray, FloatArray, IntArray, RequestColumns
 from benchgate.model.request_metrics import Slo
+from benchgate.model.request_summary import TIMES
 from benchgate.model.run import MetricRow
 from benchgate.stats.distributions import Limits
 
@@ -39,11 +41,20 @@ def counts_of(misses: BoolArray, parts: list[IntArray]) -> Counts:
     return Counts(tuple(int(misses[part].sum()) for part in parts), tuple(len(part) for part in parts))
 
 
-def load_metrics(result: StageResult, slo: Slo | None, stage: str) -> tuple[MetricRow, ...]:
+def misses_of(result: StageResult | StageSummary, slo: Slo) -> Counts:
+    """Count the requests that were not good in each stretch."""
+    if isinstance(result, StageSummary):
+        parts = result.only.requests.by_second.stretches(_MOST_STRETCHES)
+        return Counts(tuple(part.scheduled - part.good for part in parts), tuple(part.scheduled for part in parts))
+    return counts_of(~request_metrics.meets_slo(result.requests, slo), stretches(result.requests))
+
+
+def load_metrics(result: StageResult | StageSummary, slo: Slo | None, stage: str) -> tuple[MetricRow, ...]:
     """Return the metrics of a load. An undefined or infinite one has no row, an unknown interval no bounds."""
-    if len(result.requests) == 0:
+    if len(result.only.requests) == 0:
         return ()
-    return tuple(row for row in _rows(result, slo, stage) if math.isfinite(row.value))
+    rows = _rows(result, slo, stage) if isinstance(result, StageResult) else _summary_rows(result.only, slo, stage)
+    return tuple(row for row in rows if math.isfinite(row.value))
 
 
 def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRow]:
@@ -76,6 +87,42 @@ def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRo
         for statistic, (value, limits) in zip(QUANTILES, found, strict=False):
             if value is not None:
                 yield _row(name, statistic, stage, value, n, limits)
+
+
+def _summary_rows(load: ClassSummary, slo: Slo | None, stage: str) -> Iterator[MetricRow]:
+    """Yield the metrics of a load whose records are summarised: counts are exact, quantiles those of the histograms.
+
+    A quantile's interval is that of the sample's stretches, widened to its own bounds: never narrower than one of all
+    records.
+    """
+    requests, window_s = load.requests, load.window_s
+    parts = requests.by_second.stretches(_MOST_STRETCHES)
+    spans_s = np.diff([*(part.begin_s - parts[0].begin_s for part in parts), window_s])
+    rates = {
+        "requests_per_s": [part.succeeded for part in parts],
+        "output_tokens_per_s": [part.output_tokens for part in parts],
+    }
+    for name, amounts in rates.items() if window_s > 0 else ():
+        rate = sum(amounts) / window_s
+        limits = block_limits(np.array(amounts) / spans_s) if (spans_s > 0).all() else None
+        yield _row(name, None, stage, rate, len(parts), limits and limits.widened(Limits(rate, rate)))
+    n, totals = requests.scheduled, tuple(part.scheduled for part in parts)
+    failed = Counts(tuple(part.scheduled - part.succeeded for part in parts), totals)
+    yield _row("error_ratio", None, stage, failed.missed / n, n, miss_limits(failed))
+    if slo is not None:
+        misses = Counts(tuple(part.scheduled - part.good for part in parts), totals)
+        yield _row("goodput_ratio", None, stage, requests.good / n, n, kept_limits(misses))
+    sample = requests.sample.columns()
+    each = [select_rows(sample, _mask(part, len(sample))) for part in stretches(sample)]
+    for name, histogram in requests.times.items():
+        if not len(histogram) or name == "send_lag" or (name == "ttfot" and not requests.tokens["reasoning_tokens"]):
+            continue
+        values = [TIMES[name](part) for part in each]
+        found = quantiles_with_limits(values, tuple(QUANTILES.values()), single=name != "itl")
+        for (statistic, q), (_, limits) in zip(QUANTILES.items(), found, strict=True):
+            if (bounds := histogram.quantile(q)) is not None:
+                limits = limits and limits.widened(Limits(*bounds))
+                yield _row(f"{name}_s", statistic, stage, bounds.middle, len(histogram), limits)
 
 
 def _rate_limits(

@@ -44,7 +44,8 @@ from benchgate.suite.deployment import (
     resolve_secret,
     split_address,
 )
-from benchgate.suite.load import parse_warmup
+from benchgate.suite.load import MOST_WORKERS, parse_warmup
+from benchgate.suite.stages import MOST_IN_FLIGHT, MOST_REQUESTS
 from benchgate.suite.workload import PromptSet
 from benchgate.suite.yaml import read_text
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
@@ -204,7 +205,8 @@ class LoadOptions:
     before and are in no figure; "auto" sends until TTFT no longer falls.
 
     `salt` changes the words of the prompts (0: those that follow from the seed alone) and neither their lengths nor
-    their instants. `parse` draws one where none is given.
+    their instants. `parse` draws one where none is given. `service_s` is the mean time in seconds that a request takes,
+    by which a load ramps up; None: as the warm-up finds it.
     """
 
     url: str
@@ -221,6 +223,7 @@ class LoadOptions:
     prompts: Prompts | None = None
     think_s: float = 0.0
     ramp_to_rps: float | None = None
+    service_s: float | None = None
     endpoint: Endpoint = "chat"
     workers: int | None = 1
     cluster: str | None = None
@@ -248,6 +251,10 @@ class LoadOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}; it must be at least 1")
+        most = {"concurrency": MOST_IN_FLIGHT, "requests": MOST_REQUESTS, "workers": MOST_WORKERS}
+        for name, largest in most.items():
+            if (getattr(self, name) or 0) > largest:
+                raise UsageError(f"--{name} is {getattr(self, name):,}; it must be at most {largest:,}")
         if self.seed < 0:
             raise UsageError(f"--seed is {self.seed}; it must not be negative")
         if not 0 <= self.salt <= LARGEST_SALT:
@@ -319,6 +326,7 @@ class LoadOptions:
         prompts: str | None = None,
         think_time: str | None = None,
         ramp_to: str | None = None,
+        service_time: str | None = None,
         endpoint: str | None = None,
         workers: str = "auto",
         cluster: str | None = None,
@@ -389,6 +397,7 @@ class LoadOptions:
             prompts=None if prompts is None else _read("--prompts", lambda path: read_prompts(path, chosen), prompts),
             think_s=0.0 if think_time is None else _read("--think-time", units.parse_duration_s, think_time),
             ramp_to_rps=None if ramp_to is None else _read("--ramp-to", read_rate_rps, ramp_to),
+            service_s=None if service_time is None else _read("--service-time", units.parse_duration_s, service_time),
             endpoint=chosen,
             workers=fixed_workers,
             cluster=cluster,

@@ -15,26 +15,30 @@ import numpy as np
 
 from benchgate.errors import TargetError
 from benchgate.gate.evidence.client_strain import saturation_reasons
+from benchgate.gate.evidence.shares import Counts
 from benchgate.gate.evidence.tokens import miscounted
-from benchgate.load.live import LiveFigures, Watch, failures
+from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
-from benchgate.load.standalone.metrics import counts_of, load_metrics, stretches
+from benchgate.load.stage_summary import Offered, StageSummary, summarise
+from benchgate.load.standalone.metrics import load_metrics, misses_of
 from benchgate.load.standalone.options import LoadOptions, Prompts
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
 from benchgate.model.arrivals import (
     TracedRequest,
-    arrival_offsets_ns,
-    arrival_offsets_within_ns,
+    arrival_blocks_ns,
+    arrival_blocks_within_ns,
     profile_offsets_ns,
     ramp_offsets_ns,
 )
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ErrorClass, FloatArray, IntArray, RequestColumns
+from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
+from benchgate.model.records import ErrorClass, FloatArray, IntArray
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
+from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
@@ -83,7 +87,8 @@ class SyntheticRequests:
         elif options.replay is not None:
             offsets, lengths = options.replay.offsets_ns, options.replay.rows
         elif options.rate_rps is not None:
-            offsets = schedule_ns(options, options.rate_rps)
+            blocks = schedule_blocks_ns(options, options.rate_rps)
+            offsets = itertools.chain.from_iterable(block.tolist() for block in blocks)
         ask = None if options.prompts is None else _recorded(options, options.prompts)
         texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
@@ -150,20 +155,23 @@ def ramp_of(options: LoadOptions, service_s: float | None) -> tuple[Ramp | None,
         return Ramp(SyntheticRequests(options, first=first), first), 0
     if options.rate_rps is None or options.ramp_to_rps is not None or service_s is None:
         return None, 0
-    planned_ns, ramp_s = schedule_ns(options, options.rate_rps), RAMP_SERVICE_TIMES * service_s
-    at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, planned_ns[-1], [options.seed, 2])
-    return Ramp(SyntheticRequests(options, first=len(planned_ns), at_ns=at_ns), len(planned_ns)), round(ramp_s * _NS)
+    planned, last_ns, ramp_s = 0, 0, RAMP_SERVICE_TIMES * service_s
+    for block in schedule_blocks_ns(options, options.rate_rps):
+        planned, last_ns = planned + len(block), int(block[-1]) if len(block) else last_ns
+    at_ns = ramp_offsets_ns(options.arrival, options.rate_rps, ramp_s, ramp_s, last_ns, [options.seed, 2])
+    return Ramp(SyntheticRequests(options, first=planned, at_ns=at_ns), planned), round(ramp_s * _NS)
 
 
-def schedule_ns(options: LoadOptions, rate_rps: float) -> tuple[int, ...]:
-    """Return the intended sends of an open loop: so many, or as many as fall within the duration."""
+def schedule_blocks_ns(options: LoadOptions, rate_rps: float) -> Iterator[IntArray]:
+    """Yield the intended sends of an open loop, many at a time: so many, or as many as fall within the duration."""
     arrival, seeds = options.arrival, [options.seed, 0]
-    if options.profile is not None:
-        return profile_offsets_ns(arrival, options.profile, np.random.default_rng(seeds))
-    if options.duration_s is not None:
-        return arrival_offsets_within_ns(arrival, rate_rps, options.duration_s, seeds)
     generator = np.random.default_rng(seeds)
-    return arrival_offsets_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)
+    if options.profile is not None:
+        yield np.array(profile_offsets_ns(arrival, options.profile, generator), dtype=np.int64)
+    elif options.duration_s is not None:
+        yield from arrival_blocks_within_ns(arrival, rate_rps, options.duration_s, seeds)
+    else:
+        yield from arrival_blocks_ns(arrival.process, rate_rps, options.requests or 0, generator, cv=arrival.cv)
 
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -176,14 +184,22 @@ SATURATION_REMEDY = (
 
 
 def describe(
-    options: LoadOptions, engine: str, result: StageResult, *, partial: bool, warmup: int | None
+    options: LoadOptions, engine: str, result: StageResult | StageSummary, *, partial: bool, warmup: int | None
 ) -> dict[str, object]:
-    """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure."""
-    columns, ramp = result.requests, result.only.ramp
-    sent = (columns, ramp)  # failures count wherever they happen
-    ok = request_metrics.succeeded(columns)
-    output_tokens = int(columns.output_tokens[ok].sum())
-    reasons = saturation_reasons(result.client, columns, options.offered_rps)
+    """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure.
+
+    Counts come from a summary of the records. Without the records themselves, so do the quantiles: each has a relative
+    error of at most `quantile_error_ratio`.
+    """
+    summary = result if isinstance(result, StageSummary) else summarise([result], offered_load(options))
+    requests, ramp = summary.only.requests, summary.only.ramp
+    window_s = result.only.window_s
+    failed = requests.failures + ramp.failures  # failures count wherever they happen
+    by_class = Counter[str]()
+    for (error, _), count in failed.items():
+        by_class[error] += count
+    reasons, doubt = _saturation(options, result), _miscounted(options, result)
+    output_tokens = requests.tokens["output_tokens"]
     document: dict[str, object] = {
         "url": options.url,
         "request_url": options.request_url,
@@ -214,39 +230,39 @@ def describe(
         "partial": partial,
         "requests": {
             "warmup": warmup,
-            "scheduled": len(columns),
-            "ok": int(ok.sum()),
-            "ramp": len(ramp),
-            "ramp_failed": int(np.count_nonzero(~request_metrics.succeeded(ramp))),
-            "failed_by_class": dict(sorted(Counter(e for rows in sent for e in rows.error if e is not None).items())),
+            "scheduled": requests.scheduled,
+            "ok": requests.succeeded,
+            "ramp": ramp.scheduled,
+            "ramp_failed": ramp.scheduled - ramp.succeeded,
+            "failed_by_class": dict(sorted(by_class.items())),
         },
         # The commonest reasons in words, so that nobody has to run it again to learn why.
         "failures": [
-            {"count": count, "class": error, "detail": detail} for (error, detail), count in failures(*sent)[:5]
+            {"count": count, "class": error, "detail": detail} for (error, detail), count in failed.most_common(5)
         ],
         "output_tokens": output_tokens,
-        "reasoning_ratio": request_metrics.reasoning_ratio(columns),
-        "cached_ratio": request_metrics.cached_ratio(columns),
-        "miscounted": _miscounted(options, columns),
-        "tokens_from": dict(sorted(Counter(s for s in columns.token_source if s is not None).items())),
-        "window_s": result.window_s,
+        "reasoning_ratio": requests.token_ratio("reasoning_tokens", "output_tokens"),
+        "cached_ratio": requests.token_ratio("cached_tokens", "input_tokens"),
+        "miscounted": doubt,
+        "tokens_from": dict(sorted(requests.token_sources.items())),
+        "window_s": window_s,
         "down_after_s": result.down_after_s,
         "throughput": {
-            "output_tokens_per_s": request_metrics.output_tokens_per_s(columns, result.window_s)
-            if ENDPOINTS[options.endpoint].generates
+            "output_tokens_per_s": output_tokens / window_s
+            if ENDPOINTS[options.endpoint].generates and window_s > 0
             else None,
-            "requests_per_s": request_metrics.requests_per_s(columns, result.window_s),
+            "requests_per_s": requests.succeeded / window_s if window_s > 0 else None,
         },
         "slo": None if options.slo is None else asdict(options.slo),
-        "goodput_ratio": request_metrics.goodput_ratio(columns, options.slo or Slo()),
+        "goodput_ratio": requests.good / requests.scheduled if requests.scheduled else None,
+        "quantile_error_ratio": 0.0 if isinstance(result, StageResult) else RELATIVE_ERROR,
     }
-    for measure in (
-        *request_metrics.LATENCIES.values(),
-        request_metrics.ttft_sent_s,
-        request_metrics.send_lag_s,
-    ):
-        document[measure.__name__] = _summary(measure(columns))
-    read_tokens = sum(request_metrics.output_tokens(rows) for rows in sent)  # the client read those of the ramp too
+    if isinstance(result, StageResult):
+        measures = (*request_metrics.LATENCIES.values(), request_metrics.ttft_sent_s, request_metrics.send_lag_s)
+        document |= {measure.__name__: _summary(measure(result.requests)) for measure in measures}
+    else:
+        document |= {f"{name}_s": _histogram_summary(one) for name, one in requests.times.items()}
+    read_tokens = output_tokens + ramp.tokens["output_tokens"]  # the client read those of the ramp too
     cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
     document["client"] = {
         "cpu_s": cpu_s,
@@ -262,7 +278,7 @@ def describe(
         ),
         "start_uncertainty_s": result.client.start_uncertainty_s,
         "unasked": result.client.unasked,
-        "reconnects": int(columns.reconnects.sum()),
+        "reconnects": requests.reconnects,
         "closed_early": result.client.closed_early,
         "saturated": bool(reasons),
         "reasons": list(reasons),
@@ -281,8 +297,30 @@ def describe(
         for row in load_metrics(result, options.slo, options.stage)
     ]
     if options.slo is not None:
-        document["verdict"] = _verdict(options, options.slo, result, reasons, partial=partial)
+        reason = "the load was interrupted" if partial else _unusable(options, result, reasons, doubt)
+        document["verdict"] = _verdict(misses_of(result, options.slo), reason)
     return document
+
+
+def offered_load(options: LoadOptions) -> Offered:
+    """Return the load by which results are judged. Rows of a trace and recorded prompts have lengths of their own."""
+    output_tokens = options.output_tokens if options.replay is None and options.prompts is None else None
+    return Offered(options.slo or Slo(), options.offered_rps, output_tokens, options.seed)
+
+
+def _saturation(options: LoadOptions, result: StageResult | StageSummary) -> tuple[str, ...]:
+    if isinstance(result, StageSummary):
+        return result.saturation
+    return saturation_reasons(result.client, result.requests, options.offered_rps)
+
+
+def _miscounted(options: LoadOptions, result: StageResult | StageSummary) -> str | None:
+    """Return the reason why the server's token counts cannot be trusted; None for an endpoint without tokens."""
+    if not ENDPOINTS[options.endpoint].generates:
+        return None
+    if isinstance(result, StageSummary):
+        return next(iter(result.miscounts), None)
+    return miscounted(result.requests, offered_load(options).output_tokens)
 
 
 def _summary(values: FloatArray) -> dict[str, object]:
@@ -297,17 +335,19 @@ def _summary(values: FloatArray) -> dict[str, object]:
     return summary
 
 
-def _verdict(
-    options: LoadOptions, slo: Slo, result: StageResult, saturated: tuple[str, ...], *, partial: bool
-) -> dict[str, object]:
-    """Judge whether the share of good requests is at least 95 %, by one-sided 95 % limits."""
+def _histogram_summary(histogram: TimeHistogram) -> dict[str, object]:
+    found = {name: histogram.quantile(q) for name, q in _QUANTILES.items()}
+    quantiles = {name: None if one is None or np.isinf(one.middle) else one.middle for name, one in found.items()}
+    return {"n": len(histogram), "failed": histogram.infinite, "mean": histogram.mean_s, **quantiles}
+
+
+def _verdict(misses: Counts, invalid: str | None) -> dict[str, object]:
+    """Judge whether the share of good requests is at least 95 %, by one-sided 95 % limits, unless it is `invalid`."""
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
-    reason = "the load was interrupted" if partial else _unusable(options, result, saturated)
+    reason = invalid
     if reason is None:
         from benchgate.stats.clusters import sample_size_to_decide
 
-        good = request_metrics.meets_slo(result.requests, slo)
-        misses = counts_of(~good, stretches(result.requests))
         counts = misses.kept, misses.totals
         limits, method = _limits(*counts)
         lower, upper = limits.lower, limits.upper
@@ -317,7 +357,7 @@ def _verdict(
             outcome, standing = Outcome.BLOCK, "which shows a breach of"
         else:
             outcome, standing = Outcome.INCONCLUSIVE, "too few to show or to refute"
-        count = f"{int(good.sum())} of {len(good)} requests were good"
+        count = f"{sum(misses.kept)} of {misses.scheduled} requests were good"
         reason = f"{count}, {standing} the target of {show_percent(_TARGET_RATIO)}"
         if outcome is Outcome.INCONCLUSIVE:
             needed = sample_size_to_decide(*counts, _TARGET_RATIO, _ALPHA)
@@ -334,28 +374,27 @@ def _verdict(
     }
 
 
-def _unusable(options: LoadOptions, result: StageResult, saturated: tuple[str, ...]) -> str | None:
-    columns = result.requests
-    if len(columns) == 0:
+def _unusable(
+    options: LoadOptions, result: StageResult | StageSummary, saturated: tuple[str, ...], doubt: str | None
+) -> str | None:
+    requests = result.only.requests
+    if len(requests) == 0:
         return "no request was scheduled"
-    if all(error in NO_SERVER for error in columns.error):
-        return f"the server was not there: {columns.error_detail[0]}"
+    if isinstance(requests, RequestSummary):
+        unreached = sum(count for (error, _), count in requests.failures.items() if error in NO_SERVER)
+        first = next((detail for (error, detail) in requests.failures if error in NO_SERVER), None)
+    else:
+        unreached, first = int(requests.error.are(NO_SERVER).sum()), requests.error_detail[0]
+    if unreached == len(requests):
+        return f"the server was not there: {first}"
     if result.down_after_s is not None:
         planned = "" if options.duration_s is None else f" of {show_duration(options.duration_s)}"
         return f"the server stopped accepting connections after {show_duration(result.down_after_s)}{planned}"
     if saturated:
         return f"the client was the bottleneck: {saturated[0]}; {SATURATION_REMEDY}"
-    doubt = _miscounted(options, columns)
     if doubt is None or options.slo is None or options.slo.tpot_s is None:
         return None
     return f"{doubt}; see what this server's usage counts: no TPOT can be judged by it"
-
-
-def _miscounted(options: LoadOptions, columns: RequestColumns) -> str | None:
-    """Return the reason why the server's token counts cannot be trusted. Rows of a trace have lengths of their own."""
-    if not ENDPOINTS[options.endpoint].generates:
-        return None
-    return miscounted(columns, options.output_tokens if options.replay is None and options.prompts is None else None)
 
 
 def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distributions.Limits, str]:
@@ -396,7 +435,7 @@ def run_load_test(
             warmup, phase = warmed.requests, "load"
             if warmed.note is not None:
                 note(f"warm-up: {warmed.note}")
-            result = send_load(fleet, options, target, warmed.service_s.get(""))
+            result = send_load(fleet, options, target, options.service_s or warmed.service_s.get(""))
         except LoadInterrupted as cut:
             result, partial = cut.left, True
     return describe(options, engine, result, partial=partial, warmup=warmup)
@@ -409,16 +448,20 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
         return WarmedUp()
 
     def send(number: int, sizes: Mapping[str, int], service_s: Mapping[str, float]) -> StageResult:
-        replay = options.replay and replace(options.replay, rows=options.replay.rows[: sizes[""]])
-        seed = options.seed + _WARMUP_SEED + number
-        load = replace(options, requests=sizes[""], duration_s=None, replay=replay, seed=seed)
-        return send_load(fleet, load, target, service_s.get(""), ramped=False)
+        return send_load(fleet, warmup_load(options, number, sizes[""]), target, service_s.get(""), ramped=False)
 
     rounds = MOST_ROUNDS if options.warmup == "auto" else 1
     try:
         return warm_up([WarmupClass("", requests, options.offered_rps)], send, rounds)
     except LoadInterrupted as cut:
         raise LoadInterrupted(StageResult.of(no_rows(), 0.0, cut.left.client)) from cut
+
+
+def warmup_load(options: LoadOptions, number: int, requests: int) -> LoadOptions:
+    """Return the load of a round of the warm-up, whose prompts are those of another seed."""
+    replay = options.replay and replace(options.replay, rows=options.replay.rows[:requests])
+    seed = options.seed + _WARMUP_SEED + number
+    return replace(options, requests=requests, duration_s=None, replay=replay, seed=seed)
 
 
 def with_model(options: LoadOptions) -> LoadOptions:
@@ -500,14 +543,22 @@ def send_load(
     *,
     ramped: bool = True,
 ) -> StageResult:
-    """Run a whole bare load over the workers of a fleet, with its ramp unless `ramped` is False.
+    """Run a whole bare load over the workers of a fleet. Raises LoadInterrupted."""
+    try:
+        return fleet.run(stage_of(options, target, service_s, ramped=ramped))
+    except KeyboardInterrupt as stop:
+        left = fleet.salvage()
+        raise LoadInterrupted(replace(left, client=replace(left.client, faults=()))) from stop
+
+
+def stage_of(options: LoadOptions, target: Target, service_s: float | None, *, ramped: bool = True) -> Shard:
+    """Return a whole bare load as one shard, with its ramp unless `ramped` is False.
 
     `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp.
-    Raises LoadInterrupted.
     """
     ramp, lead_ns = ramp_of(options, service_s) if ramped else (None, 0)
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
-    stage = Shard.of(
+    return Shard.of(
         target,
         SyntheticRequests(options),
         Level(options.concurrency, options.peak_rps, until_s, think_s=options.think_s),
@@ -517,8 +568,3 @@ def send_load(
         service_s=service_s,
         lead_ns=lead_ns,
     )
-    try:
-        return fleet.run(stage)
-    except KeyboardInterrupt as stop:
-        left = fleet.salvage()
-        raise LoadInterrupted(replace(left, client=replace(left.client, faults=()))) from stop

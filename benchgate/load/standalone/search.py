@@ -28,10 +28,10 @@ from benchgate.model.verdict import Outcome
 from benchgate.stats.capacity_search import PlannedLook, Probe, SearchSettings, search_result
 from benchgate.suite.load import LEAST_REQUESTS
 from benchgate.suite.schema import ClientBounds
-from benchgate.suite.stages import MOST_REQUESTS
+from benchgate.suite.stages import LISTED_REQUESTS
 
 _NOT_BESIDE_SEARCH = ("concurrency", "rate", "ramp_to", "trace", "speed", "requests", "duration")
-_MOST_IN_ALL = 1000 * MOST_REQUESTS  # of a search: beyond it no number is meant
+_MOST_IN_ALL = 1000 * LISTED_REQUESTS  # of a search: beyond it no number is meant
 _SEEDS_APART = 1009  # looks draw their own prompts and instants
 
 
@@ -84,7 +84,7 @@ class SearchOptions:
             highest=to_level,
             target_ratio=target_ratio,
             resolution_ratio=_share("--resolution", resolution),
-            probe_requests=_requests("--probe", probe, MOST_REQUESTS),
+            probe_requests=_requests("--probe", probe, LISTED_REQUESTS),
             budget_requests=None if budget is None else _requests("--budget", budget, _MOST_IN_ALL),
         )
         most = {"rate": f"{settings.highest:.12g}/s"} if kind == "rate" else {"concurrency": int(settings.highest)}

@@ -15,6 +15,7 @@ from benchgate.report.charts import Figure, Spec
 from benchgate.report.section import Charts, Facts, Fold, Lines, Section, Style, notes, present
 from benchgate.report.sections.tasks import Estimate, TaskRow, count_answers, task_rows
 from benchgate.report.table import Table, group_starts, number_columns, of_expected, text_columns
+from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite
 
 _COUNTERS = frozenset({"null_answers", "retries", "stopped_early"})
@@ -171,9 +172,10 @@ def harness_facts(pairs: Mapping[str, _Pair]) -> Iterator[tuple[str, str]]:
 
 def headline_of(rows: Sequence[TaskRow]) -> Iterator[str]:
     """Yield the short form: recovery and flips over all tasks, the task that lost most, and early stops."""
-    whole, tasks = rows[-1], [row for row in rows if not row.pooled]
-    if whole.pooled or len(rows) == 1:
-        yield from _whole_lines(whole, len([row for row in tasks if not row.counts.continuous]))
+    tasks = [row for row in rows if not row.pooled]
+    alone = [row for row in rows if stage_of_task(row.task) is None]
+    if alone and (alone[-1].pooled or len(alone) == 1):
+        yield from _whole_lines(alone[-1], sum(not (row.pooled or row.counts.continuous) for row in alone))
     lost = [(row.lost_ratio, row) for row in tasks if row.lost_ratio is not None]
     most, worst = max(lost, key=lambda pair: pair[0], default=(0.0, None))
     if worst is not None and most <= 0 and len(tasks) > 1:

@@ -5,6 +5,7 @@ Nothing here decides anything: a task that a check judges is shown with that che
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Verdict
 from benchgate.stats.distributions import Limits
+from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite
 
 UNPARSED = ("[invalid]", "")
@@ -207,12 +209,14 @@ def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[T
     for task in (o.task for run in reversed(comparison.runs) for o in run.quality if o.repeat == 0):
         if not any(task in tasks for tasks in units.values()):
             units[task] = (task,)
-    only = next(iter(units)) if len(units) == 1 else None  # a check on all tasks judges it
+    stages = Counter(map(stage_of_task, units))  # a check on all tasks judges the only one
     rows = [
-        row for name, tasks in units.items() for row in _of_unit(comparison, verdict, name, tasks, whole=name == only)
+        row
+        for name, tasks in units.items()
+        for row in _of_unit(comparison, verdict, name, tasks, whole=stages[stage_of_task(name)] == 1)
     ]
     continuous = {row.task for row in rows if row.counts.continuous}
-    right_or_wrong = {name: tasks for name, tasks in units.items() if name not in continuous}
+    right_or_wrong = {n: tasks for n, tasks in units.items() if n not in continuous and stage_of_task(n) is None}
     if len(right_or_wrong) > 1:
         by_unit = [
             pooled_tasks(
@@ -253,9 +257,11 @@ def _figures(
 def _check_of(verdict: Verdict, task: str | None, *, whole: bool = False) -> CheckResult | None:
     """Return the check that judges a task; for all tasks together the one that names none.
 
-    `whole`: this is the only task.
+    `whole`: this is the only task, or the only one at its stage.
     """
+    stage = None if task is None else stage_of_task(task)
     of_scores = [c for c in verdict.checks if c.metric in ("accuracy", "score") and c.scale is Scale.DIFFERENCE]
+    of_scores = [c for c in of_scores if c.stage == stage]
     own = next((check for check in of_scores if check.task == task), None)
     return own or next((check for check in of_scores if whole and check.task is None), None)
 

@@ -19,6 +19,7 @@ from benchgate.model.metric import (
 )
 from benchgate.suite.checks import Check, judges
 from benchgate.suite.load import TrafficClass
+from benchgate.suite.quality import verified_name
 from benchgate.suite.rules.base import SECTIONS, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import stage_part
@@ -39,9 +40,10 @@ def _judged_names(suite: Suite, check: Check) -> list[str]:
     """Return the classes of traffic or tasks that a check judges, by name; one empty name for all tasks together."""
     if check.metric in STAGE_METRICS:
         return [traffic.name for traffic in _judged_classes(suite, check)]
+    names = [check.task or ""]
     if (check.task == "each" or (check.metric, check.task) == ("score", None)) and suite.quality is not None:
-        return list(suite.quality.names)
-    return [check.task or ""]
+        names = list(suite.quality.names)
+    return names if check.stage is None else [verified_name(name, check.stage) for name in names]
 
 
 @check_rule(*_MEASURED)
@@ -278,7 +280,7 @@ def task_is_judged(suite: Suite) -> Iterator[Fault]:
     if suite.quality is None or not any(METRICS[check.metric].family == "quality" for check in suite.gate.checks):
         return
     tasks = suite.quality.names
-    judged = {check.task for check in suite.gate.checks if check.metric in ("accuracy", "score")}
+    judged = {check.task for check in suite.gate.checks if check.metric in ("accuracy", "score") and not check.stage}
     misnamed = {task.split("/")[0] for task in judged if task is not None} - {*tasks, "each"}
     if judged & {None, "each"} or misnamed:  # the misnamed one may be the one that is missed
         return
@@ -289,6 +291,27 @@ def task_is_judged(suite: Suite) -> Iterator[Fault]:
                 f"accuracy, task: {task}, margin: 5 points}}, with `required: false` if it is only to warn"
             )
             yield Fault(("quality", "tasks", number), message)
+
+
+@rule("gate.checks", "load.sweep", "load.workload", "load.workloads", "quality")
+def verification_is_judged(suite: Suite) -> Iterator[Fault]:
+    """Require evals and a check for every stage with `verify`, single requests there, and `verify` for such checks."""
+    judged = {check.stage: number for number, check in enumerate(suite.gate.checks) if check.metric == "accuracy"}
+    places = {traffic.stage: traffic for traffic in traffic_classes(suite)}
+    for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
+        path = ("load", "sweep", number, "verify")
+        check = judged.pop(stage.name, None)
+        if stage.verify_ratio is None:
+            if check is not None:
+                message = f'stage "{stage.name}" sends no eval items; give it `verify: 5%`'
+                yield Fault(("gate", "checks", check, "stage"), message)
+        elif suite.quality is None:
+            yield Fault(path, "sends items of `quality.tasks`, which this suite has not; add `quality`")
+        elif (workload := places[stage.name].workload).session is not None or workload.sessions is not None:
+            yield Fault(path, "sends items among single requests, and this workload has sessions; remove one of them")
+        elif check is None and suite.gate.checks:
+            example = f"{{metric: accuracy, stage: {stage.name}, margin: 5 points}}"
+            yield Fault(path, f"nothing judges its answers; add {example}")
 
 
 @rule("gate.checks", "shadow")
@@ -307,5 +330,6 @@ def judge_is_heard(suite: Suite) -> Iterator[Fault]:
 RULES = (
     check_is_measured, good_requests_are_defined, stage_exists, task_exists, server_reports_the_metric,
     metric_is_defined, quantile_has_enough_requests, mean_has_pairs, knee_has_enough_levels, flips_have_a_floor,
-    check_is_new, failures_are_judged, something_decides, early_stop_is_judged, task_is_judged, judge_is_heard,
+    check_is_new, failures_are_judged, something_decides, early_stop_is_judged, task_is_judged,
+    verification_is_judged, judge_is_heard,
 )  # fmt: skip

@@ -91,10 +91,11 @@ def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
 @rule(*_ARMS, "start.*")
 def started_deployment_is_own(suite: Suite) -> Iterator[Fault]:
     """Refuse repeated starts of deployments that benchgate does not start."""
-    other = next(((arm, name) for arm, name, spec in arms(suite) if spec.url is not None), None)
+    other = next(((arm, name) for arm, name, spec in arms(suite) if not spec.is_started), None)
     if suite.start is not None and other is not None:
         whose = f'the {other[0]} "{other[1]}" is not started by benchgate'
-        yield Fault(("start",), f"{whose}, so its start cannot be timed; remove it", at_key=True)
+        remedy = "remove it, or give the deployment the commands of its server (`start` with `run`)"
+        yield Fault(("start",), f"{whose}, so its start cannot be timed; {remedy}", at_key=True)
 
 
 @rule("deployments.*")
@@ -369,9 +370,13 @@ def only_part(suite: Suite, part: Literal["load", "quality", "shadow"]) -> Suite
     """Return the suite with nothing but one part and its checks. Raises UsageError without any."""
     if getattr(suite, part) is None:
         raise UsageError(f"{suite.suite} has no `{part}`; add it (docs/reference/suite.md), or run the whole suite")
-    kept = tuple(check for check in suite.gate.checks if METRICS[check.metric].family == part)
+    kept = tuple(c for c in suite.gate.checks if METRICS[c.metric].family == part)
+    kept = tuple(c for c in kept if METRICS[c.metric].family == "load" or c.stage is None)  # of items among a load
     if not kept:
         raise UsageError(f"no check of {suite.suite} rests on its `{part}`; add one, or run the whole suite")
     sections = ("start", "slo", "error_budget", "load", "quality", "divergence", "shadow")
-    absent = {name: None for name in sections if name not in _SECTIONS_OF_PARTS[part]}
+    absent: dict[str, object] = {name: None for name in sections if name not in _SECTIONS_OF_PARTS[part]}
+    if part == "load" and suite.load is not None:
+        sweep = tuple(stage.model_copy(update={"verify_ratio": None}) for stage in suite.load.sweep)
+        absent["load"] = suite.load.model_copy(update={"sweep": sweep})
     return suite.model_copy(update={**absent, "gate": suite.gate.model_copy(update={"checks": kept})})

@@ -18,7 +18,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
@@ -77,16 +76,15 @@ def encode(columns: ColumnMap) -> bytes:
 
 def _deflated(parts: Iterable[tuple[int, bytes]]) -> bytes:
     """Return one zlib stream (RFC 1950) of parts, each with the strategy that suits it."""
-    checksum, stream = zlib.adler32(b""), BytesIO()  # which gives its bytes away without a copy
-    stream.write(_ZLIB_BEGIN)
+    checksum, stream = zlib.adler32(b""), [_ZLIB_BEGIN]
     for strategy, group in groupby(parts, key=itemgetter(0)):
         squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS, strategy=strategy)
         for _, part in group:
             checksum = zlib.adler32(part, checksum)
-            stream.write(squeeze.compress(part))
-        stream.write(squeeze.flush(zlib.Z_SYNC_FLUSH))
-    stream.write(_ZLIB_END + checksum.to_bytes(4, "big"))
-    return stream.getvalue()
+            stream.append(squeeze.compress(part))
+        stream.append(squeeze.flush(zlib.Z_SYNC_FLUSH))
+    stream.append(_ZLIB_END + checksum.to_bytes(4, "big"))
+    return b"".join(stream)
 
 
 def digest(data: bytes) -> str:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from benchgate.errors import EvidenceError
+from benchgate.model import codec
 from benchgate.model.records import TextColumn
-from benchgate.store import codec
 
 _ARRAYS = hnp.arrays(
     dtype=st.sampled_from([np.int64, np.float64, np.float32, np.int8, np.uint16, np.bool_]),

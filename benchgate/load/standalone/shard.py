@@ -1,0 +1,212 @@
+"""One shard of a load test, sent by this machine alone: `benchgate load … --shard I/N --start-at T --spool URL`.
+
+No process coordinates the shards. Each makes its own requests from the options, the seed and its number, starts at the
+instant that all were given, and leaves its files in the spool folder, where `merge` finds them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Self
+
+from benchgate import __version__
+from benchgate.errors import BenchgateError, ClusterError, StoreError, UsageError
+from benchgate.load.operator_limits import require_allowed
+from benchgate.load.results import StageResult
+from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs
+from benchgate.load.spool_folder import SpoolFolder, spool_folder
+from benchgate.load.standalone.options import USUAL_KEY, LoadOptions
+from benchgate.load.standalone.run import stage_of, target_of, warmup_load, with_model
+from benchgate.load.workers import READY_S, WorkerProcess
+from benchgate.plan.salt import LARGEST_SALT
+from benchgate.suite.deployment import reference_name
+from benchgate.suite.load import first_round
+from benchgate.targets.dialect import Target
+
+STOPPED = "was stopped"
+STAGE_OPTIONS = (
+    "url", "endpoint", "concurrency", "rate", "arrival", "trace", "speed", "requests", "duration", "think_time",
+    "ramp_to", "service_time", "prompts", "input_tokens", "output_tokens", "slo", "seed",
+)  # fmt: skip
+"""Options of `benchgate load` that define a stage, as `LoadOptions.parse` takes them."""
+
+_SHARD = re.compile(r"(auto|[0-9]{1,6})/([0-9]{1,6})")
+_INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and Slurm, both from 0
+_UNIX_S = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
+_NS = 1_000_000_000
+_PUSH_S = 5.0
+_END_S = 1.0  # to keep what was answered
+_STOP_LOOK_S = 1.0
+_TRIES = 5
+_RETRY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOptions:
+    """Number of a shard (from 0), the number of shards, their common start in ns since 1970, and the spool folder."""
+
+    shard: int
+    shards: int
+    start_at_ns: int
+    spool: str
+
+    @classmethod
+    def parse(
+        cls, shard: str | None, start_at: str | None, spool: str | None, environment: Mapping[str, str]
+    ) -> Self | None:
+        """Parse `3/8` or `auto/8`, an instant, and a folder. Return None without any of them. Raises UsageError."""
+        given = {"--shard": shard, "--start-at": start_at, "--spool": spool}
+        if not any(given.values()):
+            return None
+        if shard is None or start_at is None or not spool:
+            missing = " and ".join(name for name, value in given.items() if not value)
+            raise UsageError(f"--shard, --start-at and --spool belong together; add {missing}")
+        match = _SHARD.fullmatch(shard)
+        if match is None:
+            raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
+        number = match[1]
+        if number == "auto":
+            found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
+            if not found or not found[0].isdecimal():
+                names = " nor ".join(_INDEX_VARIABLES)
+                raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{match[2]}")
+            number = found[0]
+        if int(number) >= int(match[2]):
+            raise UsageError(f"--shard {number}/{match[2]}: shards count from 0, up to one less than their number")
+        return cls(int(number), int(match[2]), _instant_ns(start_at), spool)
+
+    @property
+    def salt(self) -> int:
+        """Return the salt of the prompts where none was given: the same for all shards, and another at each start."""
+        return 1 + zlib.crc32(b"%d" % self.start_at_ns) % LARGEST_SALT
+
+
+def _instant_ns(text: str) -> int:
+    if _UNIX_S.fullmatch(text):
+        return round(float(text) * _NS)
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise UsageError(
+            f"--start-at: {text!r} is no instant; write 2026-05-01T12:00:00Z, or seconds since 1970, "
+            "like $(( $(date +%s) + 60 ))"
+        )
+    return round(instant.timestamp() * _NS)
+
+
+class _Stopped(Exception):
+    """The stop file is in the spool folder."""
+
+
+def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> StageResult:
+    """Send one shard and leave its files in the spool folder. `texts` are the options as they were typed.
+
+    Raises UsageError for a shard that was begun before, LimitError beyond the operator's limits, ClusterError if it was
+    too late or its process was lost, and KeyboardInterrupt when it was stopped, also by the stop file. What was
+    answered is in the folder then.
+    """
+    options = with_model(options)
+    target, engine = target_of(options)
+    begin = ShardBegin.here(_stage(options, engine, texts, place), place.shard, _secrets(options, texts))
+    shares = stage_of(options, target, options.service_s).split(place.shards)
+    if place.shard >= len(shares):
+        raise UsageError(f"a closed loop of {options.concurrency} has no more shards than that; found {place.shards}")
+    require_allowed(shares[place.shard])
+    process = WorkerProcess(fork=True)  # before an object store's client starts threads
+    try:
+        with spool_folder(place.spool) as folder:
+            files = ShardFiles(folder, place.shard, place.shards)
+            files.begin(begin)
+            share = replace(shares[place.shard], spool=files.answers, start_at_ns=place.start_at_ns)
+            tick = _Watch(folder)
+            try:
+                _warm_up(process, options, target, place, tick)
+                process.begin(share)
+                result = process.result(tick)
+            except (KeyboardInterrupt, _Stopped) as stop:
+                process.end()
+                process.stop(_END_S)
+                _retried(lambda: files.end_early(STOPPED))
+                raise KeyboardInterrupt from stop
+            except ClusterError as error:
+                files.end_early(str(error))
+                raise ClusterError(f"{begin.name} {error}") from error
+            except BenchgateError as error:
+                with suppress(StoreError):  # of the same full disk
+                    files.end_early(f"failed: {error}")
+                raise
+            if result is None:
+                files.end_early("was lost: its process ended")
+                raise ClusterError(f"{begin.name} was lost: its process ended; `load merge` reads what it had answered")
+            _retried(lambda: files.end(result))
+            return result
+    finally:
+        process.stop()
+
+
+class _Watch:
+    """Pushes what was written, and looks for the stop file, now and then. An object store may be away for a while."""
+
+    def __init__(self, folder: SpoolFolder) -> None:
+        self._folder = folder
+        self._pushed_s = self._looked_s = time.monotonic()
+
+    def __call__(self) -> None:
+        now_s = time.monotonic()
+        with suppress(StoreError):
+            if now_s - self._looked_s >= _STOP_LOOK_S:
+                self._looked_s = now_s
+                if self._folder.is_stopped:
+                    raise _Stopped
+            if now_s - self._pushed_s >= _PUSH_S:
+                self._pushed_s = now_s
+                self._folder.push()
+
+
+def _retried(write: Callable[[], None]) -> None:
+    for _ in range(_TRIES - 1):
+        try:
+            write()
+        except StoreError:
+            time.sleep(_RETRY_S)
+        else:
+            return
+    write()
+
+
+def _stage(options: LoadOptions, engine: str, texts: Mapping[str, Any], place: ShardOptions) -> ShardedStage:
+    inputs = options.replay.rows if options.replay is not None else options.prompts and options.prompts.rows
+    chosen = {name: texts[name] for name in STAGE_OPTIONS if texts.get(name) is not None}
+    chosen |= {"model": options.model, "engine": engine, "salt": options.salt}
+    digest = None if inputs is None else digest_inputs(inputs)
+    return ShardedStage(__version__, place.shards, place.start_at_ns, chosen, digest)
+
+
+def _secrets(options: LoadOptions, texts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the variables whose values a server may repeat in its answers."""
+    names = [] if options.api_key is None else [texts.get("api_key_env") or USUAL_KEY]
+    headers = (reference_name(line.partition(":")[2].strip()) for line in texts.get("headers", ()))
+    return tuple(sorted({*names, *(name for name in headers if name is not None)}))
+
+
+def _warm_up(
+    process: WorkerProcess, options: LoadOptions, target: Target, place: ShardOptions, tick: Callable[[], None]
+) -> None:
+    """Send this shard's part of one round of warm-up, before the common start."""
+    requests = first_round(options.concurrency) if options.warmup == "auto" else options.warmup
+    if not requests:
+        return
+    shares = stage_of(warmup_load(options, 0, requests), target, None, ramped=False).split(place.shards)
+    if place.shard < len(shares):
+        process.begin(shares[place.shard])
+        if process.is_ready(time.monotonic() + READY_S):
+            process.start(time.time_ns())
+            process.result(tick)

@@ -1,0 +1,131 @@
+"""Eval and shadow answers that loop, have broken characters or change the script, and natural answers that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchgate.gate.judge import judge
+from benchgate.model.records import ShadowItem, pack_rows, unpack_rows
+from benchgate.model.text_anomalies import find_anomalies
+from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from tests.fakes.evals import Answers, evidence_of, right_but, suite_of
+from tests.fakes.shadow_rows import EXCESS, FACTS, evidence, item, suite
+
+N = 300
+ENGLISH = "The harbour lies north of the old town, and its lights are seen from the sea."
+RUSSIAN = "Гавань лежит северней старого города, её огни видны издалека."
+LOOP = "The harbour is old. " + "I am sorry, I am sorry, " * 12
+BROKEN = "The har\ufffdbour lies north of the old town"
+
+
+@pytest.mark.parametrize(
+    ("text", "looped", "replaced", "script"),
+    [
+        (ENGLISH, False, False, "Latin"),
+        (LOOP, True, False, "Latin"),
+        ("=" * 60, False, False, None),  # a ruler
+        ("ha " * 20, False, False, "Latin"),
+        ("\n".join(f"{n} times 7 is {7 * n}" for n in range(1, 40)), False, False, "Latin"),
+        ("| a | b |\n" * 12, True, False, "Latin"),
+        (BROKEN, False, True, "Latin"),
+        ("the answer was cut in a character \ufffd\ufffd", False, False, "Latin"),
+        (RUSSIAN, False, False, "Cyrillic"),
+        ("港は旧市街の北にあり、その灯りは海から見えます。とても古い港です。", False, False, "Japanese"),
+        ("港口位于老城以北从海上可以看到它的灯光这是一个非常古老的港口城市", False, False, "CJK"),
+        (f"{RUSSIAN} {ENGLISH}", False, False, None),  # neither has four fifths
+        ("42", False, False, None),
+        ("", False, False, None),
+    ],
+)
+def test_anomalies_of_a_text(text: str, looped: bool, replaced: bool, script: str | None) -> None:
+    found = find_anomalies(text)
+    assert (found.looped, found.replaced, found.script) == (looped, replaced, script)
+
+
+def of_evals(baseline: dict[int, str], candidate: dict[int, str], n: int = N) -> Verdict:
+    natural = dict.fromkeys(range(n), ENGLISH)
+    arms = tuple(Answers(right_but(n), answers=natural | changed) for changed in (baseline, candidate))
+    asked = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["each"])
+    return judge(asked, evidence_of(asked, {"each": (arms[0], arms[1])}))
+
+
+def guard(found: Verdict, name: str = "answers-sound") -> GuardResult | None:
+    return next((one for one in found.guards if one.id == name), None)
+
+
+@pytest.mark.parametrize("text", [LOOP, BROKEN, RUSSIAN])
+def test_right_scores_hide_no_candidate_whose_answers_are_broken(text: str) -> None:
+    found = of_evals({}, dict.fromkeys(range(30), text))
+    assert found.outcome is Outcome.INVALID
+    result = guard(found)
+    assert result is not None and result.tripped and result.invalidates == ()
+    assert [check.outcome for check in found.checks] == [Outcome.PASS]
+
+
+@pytest.mark.parametrize("text", [LOOP, BROKEN])
+def test_a_broken_baseline_promotes_nobody(text: str) -> None:
+    found = of_evals(dict.fromkeys(range(30), text), {})
+    assert found.outcome is Outcome.INVALID
+    assert "of the baseline alone" in found.reason
+
+
+def test_natural_answers_have_no_such_guard_and_a_single_odd_one_trips_none() -> None:
+    assert guard(of_evals({}, {})) is None
+    for text in (LOOP, BROKEN, RUSSIAN):
+        result = guard(of_evals({}, {3: text}))
+        assert result is not None and not result.tripped and not result.warns
+
+
+def test_anomalies_of_both_arms_cast_doubt_on_what_is_measured() -> None:
+    both = dict.fromkeys(range(60), LOOP)
+    found = of_evals(both, both)
+    assert found.outcome is Outcome.WARN
+    assert guard(of_evals(dict.fromkeys(range(200), RUSSIAN), dict.fromkeys(range(200), RUSSIAN))) is not None
+
+
+def test_one_broken_task_of_several_is_found() -> None:
+    asked = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["broken", "large"])
+    small = Answers(right_but(60), answers=dict.fromkeys(range(60), ENGLISH))
+    large = Answers(right_but(4000), answers=dict.fromkeys(range(4000), ENGLISH))
+    looping = replace(small, answers={**small.answers, **dict.fromkeys(range(20), LOOP)})
+    found = judge(asked, evidence_of(asked, {"broken": (small, looping), "large": (large, large)}))
+    result = guard(found)
+    assert result is not None and result.tripped and "to broken" in result.reason
+
+
+def test_equal_arms_that_both_loop_at_times_trip_about_never() -> None:
+    rng = np.random.default_rng(7)
+    tripped = 0
+    for _ in range(300):
+        baseline, candidate = (dict.fromkeys(np.flatnonzero(rng.random(N) < 0.05).tolist(), LOOP) for _ in range(2))
+        result = guard(of_evals(baseline, candidate))
+        tripped += result is not None and result.tripped
+    assert tripped <= 2  # 0.3 are expected at most
+
+
+def rows(changed: dict[str, object], count: int = 40) -> list[ShadowItem]:
+    facts = replace(FACTS, looped=False, replaced=False, script="Latin")
+    known = {name: facts for name in ("primary_facts", "secondary_facts", "candidate_facts")}
+    odd = {key: replace(facts, **value) for key, value in changed.items()}  # type: ignore[arg-type]
+    return [item(n, **{**known, **(odd if n < count else {})}) for n in range(N)]
+
+
+@pytest.mark.parametrize("anomaly", [{"looped": True}, {"replaced": True}, {"script": "Cyrillic"}])
+def test_shadow_answers_are_held_to_the_same_rule(anomaly: dict[str, object]) -> None:
+    asked = suite(EXCESS)
+    for side in ("primary", "candidate"):
+        result = guard(judge(asked, evidence(asked, rows({f"{side}_facts": anomaly}))), "shadow-sound")
+        if side == "primary" and "script" in anomaly:  # its second answer has another script: it is not settled
+            assert result is None or not result.tripped
+        else:
+            assert result is not None and result.tripped
+    assert guard(judge(asked, evidence(asked, rows({}))), "shadow-sound") is None
+    assert guard(judge(asked, evidence(asked, [item(n) for n in range(N)])), "shadow-sound") is None
+
+
+def test_anomalies_of_shadow_answers_are_stored() -> None:
+    kept = rows({"candidate_facts": {"looped": True, "script": None}}, count=2)
+    assert unpack_rows(ShadowItem, pack_rows(kept)) == tuple(kept)
