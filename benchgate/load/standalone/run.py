@@ -177,6 +177,7 @@ def schedule_blocks_ns(options: LoadOptions, rate_rps: float) -> Iterator[IntArr
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": 1.0}
 _TARGET_RATIO = 0.95
 _ALPHA = 0.05  # one-sided
+_MOST_REASONS = 5  # of failures, in a result
 NO_SERVER = frozenset({ErrorClass.CONNECT, ErrorClass.TLS})
 SATURATION_REMEDY = (
     "lower the load, or give the load generator a machine, cores or workers of its own (`benchgate doctor`)"
@@ -236,10 +237,7 @@ def describe(
             "ramp_failed": ramp.scheduled - ramp.succeeded,
             "failed_by_class": dict(sorted(by_class.items())),
         },
-        # The commonest reasons in words, so that nobody has to run it again to learn why.
-        "failures": [
-            {"count": count, "class": error, "detail": detail} for (error, detail), count in failed.most_common(5)
-        ],
+        "failures": _commonest(failed),
         "output_tokens": output_tokens,
         "reasoning_ratio": requests.token_ratio("reasoning_tokens", "output_tokens"),
         "cached_ratio": requests.token_ratio("cached_tokens", "input_tokens"),
@@ -300,6 +298,17 @@ def describe(
         reason = "the load was interrupted" if partial else _unusable(options, result, reasons, doubt)
         document["verdict"] = _verdict(misses_of(result, options.slo), reason)
     return document
+
+
+def _commonest(failed: Counter[tuple[str, str]]) -> list[dict[str, object]]:
+    """Return the commonest reasons in words, at least one of each class: nobody should have to run it again."""
+    ordered = failed.most_common()
+    first_of = {error: place for place, ((error, _), _) in reversed(list(enumerate(ordered)))}
+    return [
+        {"count": count, "class": error, "detail": detail}
+        for place, ((error, detail), count) in enumerate(ordered)
+        if place < _MOST_REASONS or first_of[error] == place
+    ]
 
 
 def offered_load(options: LoadOptions) -> Offered:
