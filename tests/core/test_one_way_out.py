@@ -134,6 +134,7 @@ def test_a_child_inherits_the_streams_only_where_that_is_known() -> None:
         "cli/action.py": "the child is benchgate itself, which escapes what it prints; git's output is captured",
         "pipeline/server_commands.py": "the supervisor of these commands writes into the log of their server",
         "release/promote.py": "a command of the user: its output is theirs, and it may speak to their CI",
+        "load/clocks.py": "the output of chronyc is captured",
         "load/prompt_sets.py": "standard output is a pipe, and standard error a file that is read",
         "telemetry/smi.py": "standard output is a pipe; standard error is dropped or captured",
         "telemetry/replicas.py": "its standard output is a file that is read, and its standard error goes to a log",

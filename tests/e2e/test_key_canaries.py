@@ -14,7 +14,9 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -184,20 +186,20 @@ def unpacked(value: object) -> bytes:
 
 
 @pytest.fixture
-def everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[tuple[str, bytes]]]]:
-    """A folder for the run, with a folder for temporary files, and what was printed."""
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    yield tmp_path, []
-    monkeypatch.setattr("tempfile.tempdir", None)
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for all temporary files, except the sockets by which workers are started: those outlive the test."""
+    get_temp_dir()
+    with TemporaryDirectory() as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        yield Path(folder)
+        monkeypatch.setattr("tempfile.tempdir", None)
 
 
 @pytest.mark.parametrize("store_text", ["false", "true"])
-def test_no_key_is_written_whatever_the_servers_repeat(
-    everything: tuple[Path, list[tuple[str, bytes]]], store_text: str
-) -> None:
-    folder, said = everything
+def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary: Path, store_text: str) -> None:
+    folder = tmp_path
+    said: list[tuple[str, bytes]] = []
     lines = (json.dumps({"id": f"p{number}", "prompt": f"say {number}"}) for number in range(14))
     (folder / "prompts.jsonl").write_text("\n".join(lines))
     responders = [Repeating(ready=store_text == "true") for _ in range(4)]
@@ -233,7 +235,7 @@ def test_no_key_is_written_whatever_the_servers_repeat(
             ]
             assert "Traceback" not in result.stderr, result.stderr
         assert all(server.requests for server in servers)
-    places = [*said, *written(folder)]
+    places = [*said, *written(folder), *written(temporary)]
     leaks = [
         f"{name} in {place}: {content[max(0, at - 100) : at + 40]!r}"
         for name, secret in {**SECRETS, "CANDIDATE_URL": TENANT}.items()
