@@ -153,7 +153,6 @@ SIM: Mapping[str, SimFault] = {
     "unasked-call": _plain("unasked-call", _LIE, _WRONG, _DIFFERS),
     "second-choice": _plain("second-choice", _LIE, _WRONG, _DIFFERS),
     "slow": _set({"ttft": "80ms", "itl": "4ms"}, "four times the latency", load=expect("BLOCK", by="ttft e2e")),
-    "short-answers": _set({"output_tokens": [2, 3]}, "answers of two or three tokens", load=expect("INVALID")),
     "half-wrong": _set({"says": "50%"}, "half of the answers are wrong", quality=expect("BLOCK", by="accuracy"),
                        shadow=expect("BLOCK", by="shadow_excess")),
     "closes-idle": _set({"keep_alive": "50ms"}, "idle connections are closed after 50 ms"),
@@ -292,11 +291,12 @@ OUTSIDE: Mapping[str, Outside] = {
         prepare=at.on_small_disk(20_000),
     ),
     "disk-full-later": Outside(
-        "no file may grow beyond 400 KB", _in(_ALL, expect("PASS", "WARN", "not stored", "INVALID")),
-        prepare=at.on_small_disk(400_000),
+        "no file may grow beyond 260 KB",
+        {"load": NOT_STORED, **_in("startup quality shadow", expect("PASS", "WARN", "not stored", "INVALID"))},
+        prepare=at.on_small_disk(260_000),
     ),
     "disk-full-tiny": Outside(
-        "the store's file system has 700 KB", _in("load shadow", expect("PASS", "WARN", "not stored", "INVALID")),
+        "the store's file system has 400 KB", _in("load shadow", NOT_STORED),
         prepare=at.on_tiny_file_system,
     ),
     "read-only": Outside(

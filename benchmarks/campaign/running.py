@@ -251,9 +251,9 @@ def _failed(evidence: Evidence | None) -> int:
         return 0
     requests = sum(error is not None for seen in evidence.load for error in seen.requests.error)
     items = sum(item.error is not None for seen in evidence.quality for item in seen.items)
-    prompts = [] if evidence.shadow is None else [item for item in evidence.shadow.items if item.fault is not None]
+    prompts = sum(item.error is not None for item in (evidence.shadow.items if evidence.shadow else ()))
     faults = sum(seen.fault is not None for seen in evidence.quality) + len(evidence.target_faults)
-    return requests + items + len(prompts) + faults
+    return requests + items + prompts + faults
 
 
 def _json(path: Path) -> dict[str, Any] | None:

@@ -278,9 +278,9 @@ def _mounted(folder: Path, options: str) -> Iterator[None]:
 
 
 def on_tiny_file_system(place: Surroundings) -> None:
-    """The store lies on a file system of 700 KB."""
+    """The store lies on a file system of 400 KB."""
     started(place)
-    place.stack.enter_context(_mounted(place.folder / "tiny", "size=700k"))
+    place.stack.enter_context(_mounted(place.folder / "tiny", "size=400k"))
     place.store = "tiny/store.db"
 
 
