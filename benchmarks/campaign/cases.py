@@ -130,9 +130,9 @@ SIM: Mapping[str, SimFault] = {
     },
     "abort-after": _failing("abort-after", startup=HARMLESS),
     "endless": replace(_failing("endless"), load=expect("BLOCK", "INVALID", by="answers-not-too-long error_rate")),
-    "stall-after": replace(_failing("stall-after:3:1s", startup=HARMLESS), quality=HARMLESS, shadow=HARMLESS),
+    "stall-after": replace(_failing("stall-after:1:1s", startup=HARMLESS), quality=HARMLESS, shadow=HARMLESS),
     "stall-of-ten-minutes": replace(
-        _failing("stall-after:3:600s"), words="silence for ten minutes; `limits.stall` is 0.7 s instead of 30"
+        _failing("stall-after:1:600s"), words="silence for ten minutes; `limits.stall` is 0.7 s instead of 30"
     ),
     "no-usage": _plain("no-usage", _NO_COUNTS),
     "zero-usage": _plain("zero-usage", _NO_COUNTS),

@@ -75,8 +75,7 @@ class Forks:
         self._server = subprocess.Popen(
             command, cwd=_CHECKOUT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert self._server.stdout is not None
-        self._server.stdout.readline()  # it has imported everything
+        self._is_ready = False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,6 +85,10 @@ class Forks:
 
     def run(self, order: dict[str, Any]) -> ForkedRun:
         """Start a run: `code` to execute, `arguments`, `folder`, `environment`, and files for its two outputs."""
+        if not self._is_ready:
+            assert self._server.stdout is not None
+            self._server.stdout.readline()  # it has imported everything
+            self._is_ready = True
         return ForkedRun(self._server, order)
 
 
