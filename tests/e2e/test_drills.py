@@ -25,11 +25,12 @@ Stored = dict[str, Any]
 
 
 def server(**settings: object) -> Callable[[Stored], None]:
-    """The drill's practice server with other settings; None takes one away."""
+    """The candidate's practice server with other settings; None takes one away."""
 
     def change(suite: Stored) -> None:
-        sim = {**suite["deployments"]["server"]["sim"], **settings}
-        suite["deployments"]["server"]["sim"] = {key: value for key, value in sim.items() if value is not None}
+        candidate = suite["deployments"][suite["candidate"]]
+        sim = {**candidate["sim"], **settings}
+        candidate["sim"] = {key: value for key, value in sim.items() if value is not None}
 
     return change
 
@@ -79,10 +80,14 @@ WITHOUT = {
     "router-mix": server(unlike={"1": {"invalid_json_ratio": 1.0, "ttft_s": 0.005}}),
     "structured-output": server(invalid_json_ratio=0.95),
     "tradeoff": server(batch=64, decode_per_sequence_s=0.0),
+    "verified-answers": server(faults=["wrong-answer:15"]),
 }
 """What takes the effect away that a drill is about."""
 
-BLOCKS = {"affinity": 4, "cache-stampede": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3}
+BLOCKS = {
+    "affinity": 4, "cache-stampede": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3,
+    "verified-answers": 4,
+}  # fmt: skip
 """A median of blocks has limits only from three on (from four for two checks), a mean from two."""
 
 SHORTER = {"many-adapters": 2, "overload": 2, "router-mix": 2}
@@ -130,6 +135,8 @@ def _shorten(name: str, stage: Stored) -> None:
         elif part.get("requests") is not None:
             least = 16 if part.get("rate_rps") else 2
             part["requests"] = max(least, part.get("concurrency") or 0, part["requests"] // SHORTER.get(name, 4))
+            if part.get("verify_ratio"):
+                part["verify_ratio"] *= SHORTER.get(name, 4)  # as many eval items among fewer requests
     for times in ("every_s", "duration_s"):
         if stage.get("bursts"):
             stage["bursts"][times] /= 2
