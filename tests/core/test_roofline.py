@@ -20,7 +20,10 @@ from tests.fakes.measured import Effect, SuiteText, measured
 
 PLAIN = SuiteText(checks=[{"metric": "ttft", "max": "1s"}, {"metric": "error_rate", "max": "1%"}]).suite()
 LONG = Effect(tokens=20)  # in 0.24 s: about 83 tokens/s
-DENSE: dict[str, Any] = {"active_weights_bytes": 141_000_000_000, "accelerator": "H100 SXM"}  # 23.8 steps/s of one accelerator
+DENSE: dict[str, Any] = {
+    "active_weights_bytes": 141_000_000_000,
+    "accelerator": "H100 SXM",
+}  # 23.8 steps/s of one accelerator
 
 
 def declaring(arms: tuple[Arm, ...] = (Arm.CANDIDATE,), **keys: object) -> Suite:
