@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from benchgate import credentials
+
 SUITE_BYTES = 2**20
 """Limit of a file in the suite language: its limit in characters, of four bytes each."""
 
@@ -33,9 +35,12 @@ _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.part", re.DOTALL)
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Put `data` in the place of `path`, on the disk on return. Raises OSError and leaves the old file then."""
+    """Put `data`, less every known credential, in the place of `path`, on the disk on return.
+
+    Raises OSError and leaves the old file then.
+    """
     with atomic_file(path, mode=mode) as file:
-        file.write(data)
+        file.write(credentials.redact_bytes(data))
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
 .venv/bin/python -m benchmarks.fuzz [--minutes 30] [--only TARGET ...] [--engine atheris|hypothesis] [--folder .fuzz]
 
-Targets are in `fuzz_targets.py`. Atheris follows the branches that an input reaches; install it beside the development
-profile with `pip install --require-hashes -r requirements/fuzz.txt`. Without it, Hypothesis draws the mutations. Minutes
-are CPU time for each target, one after another, each in a process of its own. Inputs that reach something new stay in
+Targets are in `fuzz_targets.py`. Atheris follows the branches that an input reaches; install it beside the profile dev
+with `pip install --require-hashes -r requirements/fuzz.txt`. Without it, Hypothesis draws the mutations. Minutes are
+CPU time for each target, one after another, each in a process of its own. Inputs that reach something new stay in
 FOLDER/corpus, and the next call goes on from them. A crash is an exception that is no documented refusal, more than 5 s
 of CPU time or 2 GiB of memory for one input. Each is written once to FOLDER/crashes/TARGET: move it to
 tests/fixtures/fuzz/TARGET, where a test reads it from then on. Exits with 1 if there was any.
@@ -81,7 +81,7 @@ class Session:
                 self.target.read(data)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a reader raises is a finding
             place = _place_of(error)
             if place in self._found:
                 return
@@ -215,7 +215,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--minutes", type=float, default=30.0, help="CPU time for each target")
     parser.add_argument("--only", action="append", choices=NAMES, help="a target; may be given several times")
-    parser.add_argument("--engine", choices=("atheris", "hypothesis"), default="atheris" if has_atheris else "hypothesis")
+    parser.add_argument(
+        "--engine", choices=("atheris", "hypothesis"), default="atheris" if has_atheris else "hypothesis"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=Path(".fuzz"), help="corpus, crashes and logs")
     parser.add_argument("--child", choices=NAMES, help=argparse.SUPPRESS)

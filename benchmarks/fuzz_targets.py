@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from benchgate import units
 from benchgate.errors import BenchgateError
+from benchgate.gate.summary.metric_rows import number_pairs
 from benchgate.importers import formats, inspect_logs, nemo_bundles
 from benchgate.load.decode.body import RawBody
 from benchgate.load.decode.record import decode
@@ -30,7 +31,6 @@ from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS, ModelRequest, text_request
 from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.quality import import_results
-from benchgate.gate.summary.metric_rows import number_pairs
 from benchgate.report.charts import Figure
 from benchgate.report.stored_numbers import (
     StoredNumbers,
@@ -168,8 +168,8 @@ def _read_suite(data: bytes) -> None:
 
 
 _SPELLED = (
-    "250ms", "1.5 s", "4 rps", "0.5/s", "5%", "2 points", "1.5x", "0.02 nats", "1,000", "$2.10/h", "$5", "$0.5/M tokens",
-    "700 W", "5 kJ", "$0.12/kWh", "512 tokens", "2 GiB", "80 GB", "7d", "1e3 s", "-5%", "99.9%", "2 h",
+    "250ms", "1.5 s", "4 rps", "0.5/s", "5%", "2 points", "1.5x", "0.02 nats", "1,000", "$2.10/h", "$5",
+    "$0.5/M tokens", "700 W", "5 kJ", "$0.12/kWh", "512 tokens", "2 GiB", "80 GB", "7d", "1e3 s", "-5%", "99.9%", "2 h",
 )  # fmt: skip
 _PARSERS = tuple(getattr(units, name) for name in sorted(vars(units)) if name.startswith("parse_"))
 _SHOWN = (
@@ -216,7 +216,7 @@ _LOGGED: tuple[object, ...] = (
     {**_CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}},
     {"log": "Received request cmpl-1: prompt: 'Hi', params: SamplingParams(n=1)", "stream": "stdout"},
 )
-_SERVER_LOG = rb"""INFO 04-10 18:13:14 [logger.py:39] Received request chatcmpl-a71f: prompt: '<|user|>\nIt\'s \u00fc\n', params: S
+_SERVER_LOG = rb"""INFO 04-10 18:13:14 [logger.py:39] Received request chatcmpl-a: prompt: '<|user|>\nIt\'s \n', params: S
 DEBUG 11-05 12:39:35 [entrypoints/logger.py:51] Request cmpl-17-0 details: prompt: "What's up?", prompt_token_ids: None
 INFO 04-10 18:13:14 [logger.py:39] Received request embd-9: prompt: 'words', params: PoolingParams(dimensions=None).
 INFO:     10.0.0.1:50000 - "POST /v1/chat/completions HTTP/1.1" 200 OK

@@ -1,4 +1,4 @@
-"""Readers of untrusted input refuse what they cannot read: mutations of valid inputs, and every input that once crashed.
+"""Readers of untrusted input refuse what they cannot read: mutations of valid inputs, and inputs that once crashed.
 
 `python -m benchmarks.fuzz` searches for hours; what it finds comes to tests/fixtures/fuzz.
 """
