@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from benchgate import credentials
 from benchgate.errors import UsageError
 from benchgate.model.request import ENDPOINT_PATHS, VERSIONLESS_PATHS, endpoint_at
 from benchgate.suite.simulator import SimSettings
@@ -296,6 +297,7 @@ def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "th
     if not (value.isascii() and value.isprintable()):
         problem = "holds a line break or another character that cannot be sent; set it again without"
         raise UnsetVariable(name, problem)
+    credentials.register(value)
     return value
 
 
