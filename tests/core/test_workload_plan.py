@@ -14,6 +14,7 @@ import pytest
 
 from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request import ModelRequest, fill_conversation
+from benchgate.plan.media import noise_png
 from benchgate.plan.model import (
     ClientCancellation,
     Material,
@@ -24,7 +25,6 @@ from benchgate.plan.model import (
     RecordedRequest,
 )
 from benchgate.plan.preview import longest_request, shared_prefix_ratios
-from benchgate.plan.prompts import noise_png
 from benchgate.plan.schedule import Plan, make_plan, planned_stage
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.load import Load

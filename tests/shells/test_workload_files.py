@@ -261,7 +261,7 @@ def test_files_of_a_load_become_its_material(tmp_path: Path) -> None:
     assert material == Material(
         schemas={"s.json": {"type": "object"}},
         tools={"t.json": [{"type": "function"}]},
-        images={"a.jpg": "data:image/jpeg;base64,/9g="},
+        media={("images", "a.jpg"): ("data:image/jpeg;base64,/9g=",)},
     )
 
 
