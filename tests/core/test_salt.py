@@ -289,6 +289,34 @@ def test_made_up_pictures_are_salted_and_those_from_files_are_not() -> None:
             assert (url != salted_url) is changes
 
 
+@pytest.mark.parametrize(
+    "media",
+    [
+        {"audio": {"duration": "100ms"}},
+        {"audio": {"duration": "100ms", "part": "audio_url"}},
+        {"videos": {"frames": 1, "width": 16, "height": 16}},
+    ],
+)
+def test_generated_media_of_each_kind_are_salted(media: dict[str, Any]) -> None:
+    for one, other in zip(*both(make_plan(suite({"input": 8, "output": 4, **media})), 5), strict=True):
+        (text, medium), (salted, salted_medium) = (
+            ask.content["messages"][0]["content"]
+            for ask in (one.ask, other.ask)  # type: ignore[index]
+        )
+        assert text != salted
+        assert medium != salted_medium
+        assert medium.keys() == salted_medium.keys()
+
+
+def test_recording_to_be_transcribed_is_salted_unless_it_is_a_file() -> None:
+    recording = "data:audio/wav;base64,UklGRg=="
+    for audio, changes in (({"duration": "1s"}, True), ({"files": ["a.wav"]}, False)):
+        asked = suite({"endpoint": "transcriptions", "audio": audio})
+        plan = make_plan(asked, material=Material(media={("audio", "a.wav"): (recording,)}))
+        for one, other in zip(*both(plan, 5), strict=True):
+            assert (one.ask.content["file"] != other.ask.content["file"]) is changes
+
+
 def test_a_salt_changes_no_hash_and_turning_it_off_changes_the_measurement_alone() -> None:
     salted, plain = (suite({"input": 8, "output": 4}, salt=salt) for salt in (True, False))
     assert make_plan(salted).sha256 == make_plan(plain).sha256

@@ -84,7 +84,7 @@ def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
                     "means nothing beside `sessions`, whose calls are recorded; remove one of them",
                 )
     elif ENDPOINTS[workload.endpoint].transcribes:
-        for key in ("input_tokens", "output_tokens", "prefix", "retrieval", "prompts", "session", "tokenizer", "tools"):
+        for key in ("input_tokens", "output_tokens", "prefix", "retrieval", "prompts", "tokenizer"):
             if getattr(workload, key) is not None:
                 yield key.removesuffix("_tokens"), "means nothing for transcriptions, whose input is `audio`; remove it"
         return
