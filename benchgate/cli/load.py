@@ -43,7 +43,7 @@ _LOG_EVERY_S = 15.0
 _SERVER, _LOAD, _REQUESTS, _CLIENT, _SHARDS, _SEARCH, _RESULT = (
     "Server", "Load", "Requests", "Load generator", "Shards", "Capacity search", "Result",
 )  # fmt: skip
-_ENDPOINTS = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
+_ENDPOINTS = tuple(name for name, spec in ENDPOINTS.items() if spec.is_made_up)
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
 _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
@@ -94,6 +94,14 @@ def load(
         int | None, typer.Option(help="Length of each prompt.", show_default="100", rich_help_panel=_REQUESTS)
     ] = None,
     output_tokens: Annotated[int, typer.Option(help="Length of each response.", rich_help_panel=_REQUESTS)] = 128,
+    audio: Annotated[
+        str | None,
+        typer.Option(
+            help="Length of the generated recordings that are transcribed.",
+            show_default="5s",
+            rich_help_panel=_REQUESTS,
+        ),
+    ] = None,
     endpoint: Annotated[
         str | None,
         typer.Option(
@@ -270,6 +278,7 @@ def load(
         prompts=prompts,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
+        audio=audio,
         endpoint=endpoint,
         workers=workers,
         cluster=cluster,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from benchgate.load.clocks import START_WITHIN_NS
+from benchgate.model.request import MediaKind
 from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
 from benchgate.plan.vocabulary import Vocabulary
@@ -153,12 +154,12 @@ class RepeatedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SaltedRequests:
-    """Planned requests with prompts salted (`plan.salt`) by vocabulary and noise of their class when prepared."""
+    """Planned requests with prompts salted (`plan.salt`) by vocabulary and media of their class when prepared."""
 
     requests: PlannedRequests
     salt: int
     vocabulary: Vocabulary
-    noise: bool = False
+    generated: frozenset[MediaKind] = frozenset()
 
     @property
     def endless(self) -> bool:
@@ -166,7 +167,7 @@ class SaltedRequests:
         return self.requests.endless
 
     def __iter__(self) -> Iterator[PlannedRequest]:
-        return map(Salter(self.salt, self.vocabulary, noise=self.noise).request, self.requests)
+        return map(Salter(self.salt, self.vocabulary, self.generated).request, self.requests)
 
     def share(self, worker: int, workers: int) -> SaltedRequests:
         """The same requests as without salt."""
@@ -362,7 +363,7 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
         pool = _salted(group, group.ramp.pool(), salt)
         ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
     planned = PlannedRequests(group.requests)
-    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.generated)
     if isinstance(group.requests, GeneratedRequests):
         requests = PlannedRequests(group.requests.salted(salt))
     return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
@@ -372,4 +373,5 @@ def _salted(group: PlannedClass, requests: Sequence[PlannedRequest], salt: int) 
     """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
     if isinstance(requests, GeneratedRequests):
         return requests.salted(salt)
-    return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))
+    salter = Salter(salt, group.vocabulary, group.generated)
+    return requests if salt == 0 else tuple(map(salter.request, requests))

@@ -40,6 +40,7 @@ from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_requ
 from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
+from benchgate.plan.media import data_url, speech_wav
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
 from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
@@ -97,6 +98,10 @@ class SyntheticRequests:
             if ask is not None:
                 yield PlannedRequest(index, offset_ns, ask(index), seed)
                 continue
+            if ENDPOINTS[options.endpoint].transcribes:
+                speech = speech_wav(options.audio_s, np.random.default_rng([options.seed, options.salt, index]))
+                yield PlannedRequest(index, offset_ns, _transcription(data_url(speech, "audio/wav")), seed)
+                continue
             tokens = row.input_tokens or options.input_tokens
             if row.hash_ids:
                 prompt = texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
@@ -116,8 +121,15 @@ class SyntheticRequests:
             return lambda number: PlannedRequest(number, None, ask(number), 0)
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
-        alike = text_request(self.options.endpoint, "", self.options.output_tokens)
+        if ENDPOINTS[self.options.endpoint].transcribes:
+            alike = _transcription("")
+        else:
+            alike = text_request(self.options.endpoint, "", self.options.output_tokens)
         return lambda number: PlannedRequest(number, None, alike, 0)
+
+
+def _transcription(recording: str) -> ModelRequest:
+    return ModelRequest("transcriptions", {"file": recording}, None)
 
 
 def _recorded(options: LoadOptions, prompts: Prompts) -> Callable[[int], ModelRequest]:
@@ -222,8 +234,7 @@ def describe(
                 "requests": options.requests,
                 "duration_s": options.duration_s,
                 "prompts": None if options.prompts is None else options.prompts.name,
-                "input_tokens": options.input_tokens if options.prompts is None else None,
-                "output_tokens": options.output_tokens,
+                **options.lengths,
                 "seed": options.seed,
                 "salt": options.salt,
             }
@@ -314,6 +325,8 @@ def _commonest(failed: Counter[tuple[str, str]]) -> list[dict[str, object]]:
 def offered_load(options: LoadOptions) -> Offered:
     """Return the load by which results are judged. Rows of a trace and recorded prompts have lengths of their own."""
     output_tokens = options.output_tokens if options.replay is None and options.prompts is None else None
+    if ENDPOINTS[options.endpoint].transcribes:
+        output_tokens = None
     return Offered(options.slo or Slo(), options.offered_rps, output_tokens, options.seed)
 
 

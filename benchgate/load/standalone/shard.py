@@ -32,7 +32,7 @@ from benchgate.targets.dialect import Target
 STOPPED = "was stopped"
 STAGE_OPTIONS = (
     "url", "endpoint", "concurrency", "rate", "arrival", "trace", "speed", "requests", "duration", "think_time",
-    "ramp_to", "service_time", "prompts", "input_tokens", "output_tokens", "slo", "seed",
+    "ramp_to", "service_time", "prompts", "input_tokens", "output_tokens", "audio", "slo", "seed",
 )  # fmt: skip
 """Options of `benchgate load` that define a stage, as `LoadOptions.parse` takes them."""
 
