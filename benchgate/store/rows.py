@@ -189,7 +189,7 @@ def observation_row(seen: Observation) -> Row:
     meta: dict[str, object]
     match seen:
         case LoadObservation():
-            meta = {"window_s": seen.window_s, "client": asdict(seen.client)}
+            meta = {"window_s": seen.window_s, "client": seen.client.to_document()}
             parts = [part for part in seen.parts if len(part)]
             requests = concatenate_columns(parts) if len(parts) > 1 else next(iter(parts), seen.requests)
             place = {"arm": seen.arm.value, "stage": seen.stage, "block": seen.block, "position": seen.position}
@@ -247,7 +247,7 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
                 position=row["position"],
                 requests=parts.measured,
                 window_s=meta["window_s"],
-                client=ClientUse(**{**meta["client"], "faults": tuple(meta["client"].get("faults", ()))}),
+                client=ClientUse.from_document(meta["client"]),
                 left=parts.left,
                 ramp=parts.ramp,
             )
