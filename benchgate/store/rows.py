@@ -164,22 +164,29 @@ def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
-    """Return the run of a row and its arms' rows, baseline first."""
-    deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
+    """Return the run of a row and its arms' rows, baseline first. Raises EvidenceError for damaged ones."""
+    try:
+        suite, environment = json.loads(row["suite"]), json.loads(row["environment"])
+        if not isinstance(suite, dict) or not isinstance(environment, dict):
+            raise ValueError("its suite or environment is no JSON object")
+        deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
+        status = RunStatus(row["status"])
+    except (ValueError, TypeError) as exc:
+        raise EvidenceError(f"run {row['id']}: its row or that of an arm is damaged: {exc}") from exc
     return Run(
         id=row["id"],
         suite_name=row["suite_name"],
-        suite=json.loads(row["suite"]),
+        suite=suite,
         suite_sha256=row["suite_sha256"],
         measurement_sha256=row["measurement_sha256"],
         plan_sha256=row["plan_sha256"],
         seed=row["seed"],
         tool_version=row["tool_version"],
         label=row["label"],
-        status=RunStatus(row["status"]),
+        status=status,
         started_at=row["started_at"],
         finished_at=row["finished_at"],
-        environment=json.loads(row["environment"]),
+        environment=environment,
         arms={arm: deployments[arm] for arm in Arm if arm in deployments},
     )
 
