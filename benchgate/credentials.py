@@ -20,9 +20,9 @@ SHORTEST = 8
 
 REDACTED = "[redacted]"
 _PART = 12  # characters of a credential's beginning or end that are not shown
-_LAST_WORDS = frozenset({
-    "KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASS", "PAT", "CREDENTIAL", "CREDENTIALS", "COOKIE",
-})  # fmt: skip
+_SECRET_NAME = re.compile(
+    r"(?:.*_)?(?:key|apikey|pass|passwd|pat|credentials?|cookie)|.*(?:token|secret|password)", re.IGNORECASE
+)
 _LISTS = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")  # name=value pairs, percent-encoded
 _URL_USER = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+@", re.IGNORECASE)
 
@@ -52,7 +52,7 @@ def register_environment(environment: Mapping[str, str]) -> None:
             for pair in value.split(","):
                 register(pair.partition("=")[2].strip())
                 register(unquote(pair.partition("=")[2].strip()))
-        elif (name.upper().split("_")[-1] in _LAST_WORDS and not value.startswith("/")) or _URL_USER.match(value):
+        elif (_SECRET_NAME.fullmatch(name) and not value.startswith("/")) or _URL_USER.match(value):
             register(value)
 
 

@@ -23,6 +23,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 NAMES = ("sse", "http", "suite", "units", "importers", "bundles", "prometheus", "report", "request-log")
 MOST_CPU_S = 5.0
 MOST_BYTES = 2 * 2**30
+_MEMORY_FOLDER = Path("/dev/shm")
 _ROUND = 500  # examples that Hypothesis makes from one seed
 
 
@@ -173,6 +175,8 @@ def _load_target(name: str, *, instrumented: bool) -> Target:
 def _run_one(arguments: argparse.Namespace) -> None:
     """Fuzz one target in this process, and write the result to the file that the parent reads."""
     target = _load_target(arguments.child, instrumented=arguments.engine == "atheris")
+    if _MEMORY_FOLDER.is_dir():
+        tempfile.tempdir = str(_MEMORY_FOLDER)  # readers of files and stores would wait for the disk most of the time
     session = Session(target, arguments.folder / "crashes" / target.name, arguments.minutes * 60)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MOST_BYTES, resource.RLIM_INFINITY))
 

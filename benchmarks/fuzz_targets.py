@@ -216,7 +216,7 @@ _LOGGED: tuple[object, ...] = (
     {**_CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}}},
     {"log": "Received request cmpl-1: prompt: 'Hi', params: SamplingParams(n=1)", "stream": "stdout"},
 )
-_SERVER_LOG = rb"""INFO 04-10 18:13:14 [logger.py:39] Received request chatcmpl-a: prompt: '<|user|>\nIt\'s \n', params: S
+_SERVER_LOG = rb"""INFO 04-10 18:13:14 Received request chatcmpl-a: prompt: '<|user|>\nIt\'s \n', params: S
 DEBUG 11-05 12:39:35 [entrypoints/logger.py:51] Request cmpl-17-0 details: prompt: "What's up?", prompt_token_ids: None
 INFO 04-10 18:13:14 [logger.py:39] Received request embd-9: prompt: 'words', params: PoolingParams(dimensions=None).
 INFO:     10.0.0.1:50000 - "POST /v1/chat/completions HTTP/1.1" 200 OK

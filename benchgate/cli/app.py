@@ -20,7 +20,7 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from benchgate import __version__, credentials
+from benchgate import __version__
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import has_colours, log_text, say, settings
@@ -336,7 +336,6 @@ def main() -> None:
         # `putenv` keeps it out of `os.environ`, which the commands of a suite inherit.
         os.putenv("OPENBLAS_NUM_THREADS", "1")
     unwind_on_termination()
-    credentials.register_environment(os.environ)
     escape_streams()
     try:
         app()
