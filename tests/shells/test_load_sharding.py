@@ -94,6 +94,8 @@ def test_each_start_has_prompts_of_its_own_which_all_shards_share() -> None:
         ("3/8", "1800000000", {}, None),
         ("auto/8", "1800000000", {"JOB_COMPLETION_INDEX": "3"}, None),
         ("auto/8", "1800000000", {"SLURM_PROCID": "3"}, None),
+        ("auto+2/8", "1800000000", {"JOB_COMPLETION_INDEX": "1"}, None),
+        ("auto+7/8", "1800000000", {"JOB_COMPLETION_INDEX": "1"}, "--shard 8/8: shards count from 0"),
         ("auto/8", "1800000000", {}, "neither JOB_COMPLETION_INDEX nor SLURM_PROCID holds a number"),
         ("8/8", "1800000000", {}, "count from 0"),
         ("3", "1800000000", {}, "'3' is no shard"),
