@@ -24,6 +24,7 @@ from scripts.fault_reference import faults_from_outside, faults_of_servers
 from scripts.pictures import PICTURES
 from scripts.suite_reference import suite_example, suite_sections
 from scripts.verdict_reference import (
+    bandwidths,
     exit_codes,
     five_outcomes,
     guards_of_a_run,
@@ -70,6 +71,7 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/verdict.md", "guards of a run"): guards_of_a_run,
     ("reference/verdict.md", "guards of evals"): guards_of_evals,
     ("reference/verdict.md", "guards of two runs"): guards_of_two_runs,
+    ("reference/verdict.md", "bandwidths"): bandwidths,
     ("reference/metrics.md", "metrics"): metrics_table,
     ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
     ("reference/suite.md", "sections"): suite_sections,

@@ -26,7 +26,8 @@ from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import ask_body, request_path
+from benchgate.targets.endpoints import content_type, request_content, request_path
+from benchgate.targets.multipart import FormBody
 
 _MAKE_NS = 300_000  # of preparing requests at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
@@ -112,7 +113,7 @@ def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iter
     for request in requests:
         endpoint, path = request.ask.endpoint, request_path(target, request.ask)
         if path not in heads:
-            heads[path] = _request_head(target, path)
+            heads[path] = _request_head(target, path, endpoint)
         plan: PlannedRequest | None = request
         if request.turn is None and request.leave is None:
             # A million of them would fill memory: those that are read alike share one, the usual ones have none.
@@ -126,11 +127,14 @@ def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str]
     """Encode a request, with the `earlier` answers where it carries them. Raises TargetError, or ValueError."""
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
-    return _wire(_request_head(target, request_path(target, ask)), _body(target, ask, request.seed))
+    head = _request_head(target, request_path(target, ask), ask.endpoint)
+    return _wire(head, _body(target, ask, request.seed))
 
 
 def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
-    body = ask_body(target, ask, seed=seed)
+    body = request_content(target, ask, seed=seed)
+    if isinstance(body, FormBody):
+        return body.content
     try:
         return to_json(body)
     except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
@@ -141,10 +145,15 @@ def _wire(head: bytes, body: bytes) -> bytes:
     return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
-def _request_head(target: Target, path: str) -> bytes:
+def _request_head(target: Target, path: str, endpoint: Endpoint) -> bytes:
     """The head of every request of a stage, but for the length of its body."""
     server = ServerAddress.of(target.url)
-    headers = {"host": server.netloc, "user-agent": "benchgate", **target.headers()}
+    headers = {
+        "host": server.netloc,
+        "user-agent": "benchgate",
+        **target.headers(),
+        "content-type": content_type(endpoint),
+    }
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
             raise TargetError(

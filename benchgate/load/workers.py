@@ -38,6 +38,7 @@ from benchgate.load.results import StageResult, lost_worker, merged, read_result
 from benchgate.load.scheduler import InFlight, PreparedClass, StageRunner, StageTimings, Start
 from benchgate.load.shards import Level, Requests, Shard, stage_shard
 from benchgate.load.spool import Spool, SpoolWriter
+from benchgate.model.run import WorkerAddresses
 from benchgate.plan.model import PlannedStage
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
@@ -90,7 +91,9 @@ def run_shard(
             pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
             runner = StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps)
             sent = _run(runner, start, ends_on_sigterm=ends_on_sigterm)
-        use = sent.client
+        peers = pool.peers
+        seen = (tuple(sorted(peers.resolved)), tuple(sorted(peers.connected)))
+        use = replace(sent.client, addresses=(WorkerAddresses((shard.worker,), *seen, shard.region),))
         if sent.late_s > _LATE_S:
             use = replace(use, faults=(f"{shard.name} started {sent.late_s:.1f} s late",))
         frozen = gc.get_freeze_count() > 0  # somebody else's doing, and theirs to undo

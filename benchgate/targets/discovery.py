@@ -29,7 +29,7 @@ from benchgate.targets.answers import (
 )
 from benchgate.targets.client import AsyncJsonClient, Response, TlsError
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import answer_document, ask_body, request_path
+from benchgate.targets.endpoints import answer_document, request_content, request_path
 from benchgate.targets.engine_detection import detect_engine, model_entries
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
 from benchgate.targets.probe import probe_request
@@ -148,7 +148,7 @@ async def _try_completion(target: Target, endpoint: Endpoint, stream: bool, with
     ask = probe_request(endpoint)
     if endpoint in STREAMED:
         ask = replace(text_request(endpoint, _PROMPT, _TOKENS), stream=stream)
-    body = ask_body(target, ask, seed=0)
+    body = request_content(target, ask, seed=0)
     async with _client(target, within_s) as client:
         began_s = time.monotonic()
         try:

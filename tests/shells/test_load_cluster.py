@@ -1,5 +1,6 @@
 import asyncio
 import os
+import pickle
 import re
 import signal
 import socket
@@ -288,7 +289,8 @@ def test_far_worker_is_good_for_a_ramp_and_not_for_a_burst(
         listens = ("--listen-address", f"tcp://127.0.0.1:{port}", "--contact-address", place)
         with dask("worker", two.address, "--nthreads", "1", "--no-nanny", *listens):
             two.client.wait_for_workers(3, timeout=60)
-            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer([first, place]))
+            crew = [(two.client, first), (two.client, place)]
+            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer(crew))
             with ClusterFleet(two.address) as fleet:
                 for load, service_s, tolerated in (
                     ({"concurrency": 4}, 0.2, True),
@@ -451,3 +453,21 @@ def test_clock_is_found_within_what_is_said_to_be_uncertain() -> None:
     assert clock is not None
     assert clock.uncertainty_ns >= 2_500_000
     assert abs(clock.offset_ns - 9_000_000_000) <= clock.uncertainty_ns
+
+
+def test_shard_with_its_key_is_no_argument_of_a_task(two: Cluster, fleet: ClusterFleet) -> None:
+    """The scheduler keeps the arguments of tasks, and shows them on its pages."""
+    key = "key-c4nary-of-a-cluster"
+    submitted: list[bytes] = []
+    submit = Client.submit
+
+    def note(self: Client, function: object, *arguments: object, **options: object) -> object:
+        submitted.append(pickle.dumps((arguments, options)))
+        return submit(self, function, *arguments, **options)  # type: ignore[no-untyped-call, arg-type]
+
+    with ScriptedServer(answering(lambda received: "a b c")) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "submit", note)
+        shard = shard_of(server.url, closed(4, concurrency=2))
+        fleet.run(replace(shard, target=replace(shard.target, api_key=key)))
+        assert all(one.headers["authorization"] == f"Bearer {key}" for one in server.requests)
+    assert len(submitted) == 2 and not any(key.encode() in arguments for arguments in submitted)
