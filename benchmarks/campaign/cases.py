@@ -227,8 +227,8 @@ OUTSIDE: Mapping[str, Outside] = {
         at.send(signal.SIGSTOP, "engine"), fails=True,
     ),
     "engine-pause": Outside(
-        "the candidate's server is stopped for 2.5 s, twice as long as a request may take to begin",
-        _in(_MEASURING, expect("PASS", "WARN", "BLOCK", "INVALID")), at.stop_for(2.5, "engine"), fails=True,
+        "the candidate's server is stopped for 4 s, a second longer than `limits.total`",
+        _in(_MEASURING, expect("PASS", "WARN", "BLOCK", "INVALID")), at.stop_for(4, "engine"), fails=True,
     ),
     "lm-eval-sigterm": Outside(
         "SIGTERM to the candidate's lm-eval", _in("quality", expect("INVALID", by="items-paired")),

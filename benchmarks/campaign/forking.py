@@ -97,7 +97,7 @@ def main() -> None:
     for name in _PRELOADED:
         __import__(name)
     workers = sys.modules["benchgate.load.workers"]
-    workers.multiprocessing = Multiprocessing()  # type: ignore[attr-defined]
+    workers.multiprocessing = Multiprocessing()
     workers.multiprocessing.get_context("spawn")  # type: ignore[attr-defined]  # starts its fork server
     gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
@@ -124,7 +124,7 @@ def _become(order: dict[str, Any]) -> None:
             for descriptor, file in enumerate((nothing, out, log)):
                 os.dup2(file.fileno(), descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        forkserver._forkserver.ensure_running = forkserver.ensure_running = lambda: None  # type: ignore[attr-defined,method-assign]  # it is its parent's child
+        forkserver._forkserver.ensure_running = forkserver.ensure_running = lambda: None  # type: ignore[method-assign]  # it is its parent's child
         child_process.spawn = _spawn_or_fork
         sys.argv = ["benchgate", *order["arguments"]]
         try:
@@ -136,7 +136,7 @@ def _become(order: dict[str, Any]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
     except BaseException:  # noqa: BLE001  # a forked child must not go on as its parent
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     os._exit(code)
 
