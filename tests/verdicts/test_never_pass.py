@@ -14,8 +14,8 @@ damage for which it holds are those of `mutations.py`:
 
 It cannot hold for a damage that leaves the evidence of a good candidate. Nobody can tell latencies that were all
 divided by ten from fast ones, and `test_a_whole_forgery_is_beyond_the_claim` shows that the claim is not empty. Nor can
-it for facts whose absence is usual: faults, interruptions, telemetry, optional columns, earlier runs, and the requests of
-a ramp, whose number is not planned and whose failures count. Those are held by the hash of the stored run
+it for facts whose absence is usual: faults, interruptions, telemetry, optional columns, earlier runs, and the requests
+of a ramp, whose number is not planned and whose failures count. Those are held by the hash of the stored run
 (tests/shells/test_store_never_pass.py).
 """
 
