@@ -102,6 +102,14 @@ def load(
             rich_help_panel=_REQUESTS,
         ),
     ] = None,
+    grpc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where grpc-infer is served; grpcs://HOST:PORT with TLS. URL is the server's address for HTTP.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None,
     endpoint: Annotated[
         str | None,
         typer.Option(
@@ -285,6 +293,7 @@ def load(
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         audio=audio,
+        grpc=grpc,
         endpoint=endpoint,
         workers=workers,
         cluster=cluster,

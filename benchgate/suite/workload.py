@@ -528,7 +528,9 @@ class Workload(Section):
         "API endpoint: `/v1/chat/completions` and so on. `messages` is Anthropic's, `generate` TGI's, "
         "`triton-generate` Triton's, `predictions` TorchServe's and `infer` that of KServe's version 2. The last three "
         "state no usage and no end: chunks count as tokens, a stream that the server cuts in good order is not found, "
-        "and `infer` has the latency of whole answers only. `transcriptions` sends `audio` to "
+        "and `infer` has the latency of whole answers only. `grpc-infer` is `ModelInfer` over gRPC, streamed Triton's "
+        "`ModelStreamInfer`: chunks count as tokens; it needs `grpc` of the deployments and the extra `grpc`. "
+        "`transcriptions` sends `audio` to "
         "`/v1/audio/transcriptions`, without `input` and `output`",
         default="chat",
     )

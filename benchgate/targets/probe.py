@@ -39,6 +39,7 @@ from benchgate.targets.error_messages import (
     one_line,
     stated_status,
 )
+from benchgate.targets.grpc_client import inference_problem
 
 CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
 _VLLM = (
@@ -266,6 +267,8 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
     ask = probe_request(endpoint)
+    if ENDPOINTS[endpoint].by_grpc:
+        return _Attempt(inference_problem(target, ask, _ANSWER_S))
     path = request_path(target, ask)
     try:
         response = client.send("POST", path, request_content(target, ask, seed=0))

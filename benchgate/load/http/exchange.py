@@ -242,6 +242,10 @@ class Exchange:
         """End the response with what came until now: the client goes away on purpose."""
         self._finish(None, left=True)
 
+    def fail(self, fault: Failure) -> None:
+        """End the response by a failure that its reader has found."""
+        self._finish(fault)
+
     def cancel_timers(self) -> None:
         """Stop all timers."""
         if self._linger is not None:
@@ -339,7 +343,9 @@ class Exchange:
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)
 
 
-_HINT = b"data:"  # every chunk of a stream contains it, though not everything that contains it is a chunk
+# Every chunk with output contains these bytes, though not everything that contains them is such a chunk.
+EVENT_HINT = b"data:"
+GRPC_HINT = b"BYTES"  # the type of a tensor with text
 
 
 class CancellingExchange(Exchange):
@@ -349,7 +355,7 @@ class CancellingExchange(Exchange):
     only when there may be enough of them.
     """
 
-    __slots__ = ("_after", "_cancel_timer", "_chunks", "_hinted", "_hints", "_look_at")
+    __slots__ = ("_after", "_cancel_timer", "_chunks", "_hint", "_hinted", "_hints", "_look_at")
 
     def __init__(
         self,
@@ -359,10 +365,12 @@ class CancellingExchange(Exchange):
         *,
         at_ns: int | None,
         after_chunks: int | None,
+        hint: bytes = EVENT_HINT,
     ) -> None:
         super().__init__(limits, progress_of)
         self._chunks = chunks
         self._after = self._look_at = after_chunks
+        self._hint = hint
         self._hints = 0  # occurrences of the hint
         self._hinted = 0  # offset up to which it was searched for
         self._cancel_timer: asyncio.TimerHandle | None = None
@@ -376,8 +384,8 @@ class CancellingExchange(Exchange):
         self.notify_on_end = False
         if self._after is None or self._look_at is None or self.over.done():
             return
-        overlap = min(self._hinted, len(_HINT) - 1)
-        self._hints += self._last(self.size - self._hinted + overlap).count(_HINT)
+        overlap = min(self._hinted, len(self._hint) - 1)
+        self._hints += self._last(self.size - self._hinted + overlap).count(self._hint)
         self._hinted = self.size
         if self._hints >= self._look_at:
             came = self._chunks(self._body())

@@ -579,6 +579,7 @@ def _target(options: LoadOptions, engine: str) -> Target:
         open_headers=options.open_headers,
         secret_headers=options.secret_headers,
         route=options.route,
+        grpc=options.grpc,
     )
 
 
@@ -639,4 +640,5 @@ def stage_of(options: LoadOptions, target: Target, service_s: float | None, *, r
         ramp=ramp,
         service_s=service_s,
         lead_ns=lead_ns,
+        by_grpc=ENDPOINTS[options.endpoint].by_grpc,
     )
