@@ -272,10 +272,10 @@ def rate_rows(found: Outcomes, stage: str) -> Iterator[MetricRow]:
     scheduled = found.succeeded + found.failed
     if scheduled == 0:
         return
-    yield row("requests_per_s", found.succeeded / found.window_s, 1, stage=stage)
+    yield row("request_throughput", found.succeeded / found.window_s, 1, stage=stage)
     if found.output_tokens is not None:
-        yield row("output_tokens_per_s", found.output_tokens / found.window_s, 1, stage=stage)
-    yield row("error_ratio", found.failed / scheduled, 1, stage=stage)
+        yield row("output_throughput", found.output_tokens / found.window_s, 1, stage=stage)
+    yield row("error_rate", found.failed / scheduled, 1, stage=stage)
 
 
 def latency_rows(name: str, values_s: Sequence[float], failed: int, stage: str) -> Iterator[MetricRow]:

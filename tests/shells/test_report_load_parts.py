@@ -281,7 +281,7 @@ def test_the_numbers_come_out_of_the_page_with_the_hash_that_it_shows(tmp_path: 
     assert len(document["blocks"]) == 2 * 2 * fake.BLOCKS
     worst = next(b for b in document["blocks"] if (b["stage"], b["arm"], b["block"]) == ("c4", "candidate", 3))
     assert (worst["scheduled"], worst["succeeded"]) == (24, 22)
-    of_tasks = [m for m in document["metrics"][fake.run().id] if m["name"] == "accuracy_ratio"]
+    of_tasks = [m for m in document["metrics"][fake.run().id] if m["name"] == "accuracy"]
     accuracy = {(m["arm"], m["task"]): m["value"] for m in of_tasks}
     assert (accuracy["baseline", "tiny_add"], accuracy["candidate", "tiny_add"]) == (38 / 40, 36 / 40)
 
