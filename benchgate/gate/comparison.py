@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from benchgate.stats.sequential import look_alphas
 from benchgate.stats.trace import Trace
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
+from benchgate.suite.stages import region_name, split_region
 
 MEASURE_TOGETHER = "measure baseline and candidate in one run"
 _CALIBRATE = f"{MEASURE_TOGETHER}, or run `benchgate calibrate` with this suite before the first"
@@ -215,8 +217,24 @@ def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> Qual
 
 
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
-    """Return the executions of one stage on one arm by block number."""
-    return {o.block: o for o in evidence.load if o.stage == stage and o.arm is arm}
+    """Return the executions of one stage on one arm by block number; of a region's name its part of them."""
+    place, region = split_region(stage)
+    found = {o.block: o for o in evidence.load if o.stage == place and o.arm is arm}
+    return found if region is None else {block: in_region(o, region) for block, o in found.items()}
+
+
+_REGIONS: WeakKeyDictionary[LoadObservation, dict[str, LoadObservation]] = WeakKeyDictionary()
+
+
+def in_region(observation: LoadObservation, region: str) -> LoadObservation:
+    """Return the part of an execution that was sent from a region, made once. Client and window are those of all."""
+    known = _REGIONS.setdefault(observation, {})
+    if region not in known:
+        uses = (observation.requests, observation.left, observation.ramp)
+        requests, left, ramp = (select_rows(rows, rows.region.are((region,))) for rows in uses)
+        name = region_name(observation.stage, region)
+        known[region] = replace(observation, stage=name, requests=requests, left=left, ramp=ramp)
+    return known[region]
 
 
 def by_adapter(observation: LoadObservation, traffic: TrafficClass, seed: int) -> dict[str, LoadObservation]:

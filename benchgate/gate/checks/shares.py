@@ -174,7 +174,7 @@ def over_stage(
     estimate.method = "difference of shares: t over blocks, widened to Newcombe over requests"
     estimate.n = ours.scheduled
     if theirs.empty or ours.empty:
-        raise unmeasured(spec.check.metric, f"{spec.check.over} or {spec.stage}", theirs, ours)
+        raise unmeasured(spec.check.metric, f"{spec.over} or {spec.stage}", theirs, ours)
     turn = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
     sign = -turn if rises else turn  # misses were counted
     edge = turn * estimate.margin
