@@ -196,6 +196,30 @@ def kill_load_process(dask_worker: Any) -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
+def test_worker_that_is_stopped_for_good_is_given_up(
+    two: Cluster, fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler would wait five minutes for it, or for ever."""
+    monkeypatch.setattr(cluster, "_SILENT_S", 2.0)
+    monkeypatch.setattr(cluster, "_RENEW_S", 0.2)
+    first, _ = two.workers
+    pid = two.pid(first)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 6":
+            os.kill(pid, signal.SIGSTOP)
+            return [30.0]
+        return [WHOLE]
+
+    try:
+        with ScriptedServer(respond) as server:
+            result = fleet.run(shard_of(server.url, closed(12, concurrency=2)))
+    finally:
+        os.kill(pid, signal.SIGKILL)  # its nanny starts another one
+    assert result.client.faults == (f"worker 1 of 2 at {first} did not answer for 2 s",)
+    assert [number for number, error in enumerate(result.requests.error) if error is None] == [1, 3, 5, 7, 9, 11]
+
+
 def test_worker_that_is_told_the_start_too_late_is_named(
     two: Cluster, fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,7 +289,8 @@ def test_far_worker_is_good_for_a_ramp_and_not_for_a_burst(
         listens = ("--listen-address", f"tcp://127.0.0.1:{port}", "--contact-address", place)
         with dask("worker", two.address, "--nthreads", "1", "--no-nanny", *listens):
             two.client.wait_for_workers(3, timeout=60)
-            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer([first, place]))
+            crew = [(two.client, first), (two.client, place)]
+            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer(crew))
             with ClusterFleet(two.address) as fleet:
                 for load, service_s, tolerated in (
                     ({"concurrency": 4}, 0.2, True),
