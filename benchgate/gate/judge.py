@@ -192,7 +192,7 @@ def _lines(judgements: Sequence[Judgement], gate: Gate) -> Iterator[CheckResult]
             statistic=spec.statistic,
             stage=spec.stage or check.stage,
             task=spec.task,
-            over=check.over,
+            over=spec.over,
         )
         yield check_line(
             line,

@@ -119,7 +119,12 @@ def save_load(store_address: str, document: Mapping[str, Any], label: str | None
         environment={MEASURED_BY: LOAD_TOOL, "version": __version__},
         arms={Arm.CANDIDATE: deployment},
     )
-    rows = [MetricRow(Arm.CANDIDATE, stage=document["stage"], task=None, **metric) for metric in document["metrics"]]
+    parts = (document, *document.get("regions", {}).values())
+    rows = [
+        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **{k: v for k, v in metric.items() if k != "unit"})
+        for part in parts
+        for metric in part["metrics"]
+    ]
     note = {
         "format": LOAD_TOOL,
         "tool": LOAD_TOOL,
@@ -247,7 +252,7 @@ def _prices(reading: Reading, metadata: ImportMetadata) -> list[MetricRow]:
     """Return the cost of a million output tokens at every stage with a known token rate."""
     if metadata.price_usd_per_hour is None:
         return []
-    rates = [one for one in reading.rows if one.name == "output_tokens_per_s"]
+    rates = [one for one in reading.rows if one.name == "output_throughput"]
     costs = [usd_per_million_tokens(metadata.price_usd_per_hour, _accelerators(metadata), one.value) for one in rates]
     return [
         replace(one, name="usd_per_million_output_tokens", value=cost)
