@@ -145,6 +145,12 @@ def load(
             rich_help_panel=_SHARDS,
         ),
     ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Region that this shard is sent from; results have it.", rich_help_panel=_SHARDS
+        ),
+    ] = None,
     service_time: Annotated[
         str | None,
         typer.Option(
@@ -253,7 +259,7 @@ def load(
     save = save or label is not None
     if save and search is not None:
         raise UsageError("--save keeps a load test, and --search is none; leave it out")
-    place = _shard_options(shard, start_at, spool)
+    place = _shard_options(shard, start_at, spool, region)
     if place is not None:
         others = {
             "--cluster": cluster,
@@ -367,12 +373,14 @@ def load_merge(
     raise typer.Exit(int(ExitCode.INVALID if result["partial"] else exit_code(result)))
 
 
-def _shard_options(shard: str | None, start_at: str | None, spool: str | None) -> ShardOptions | None:
-    if shard is None and start_at is None and spool is None:
+def _shard_options(
+    shard: str | None, start_at: str | None, spool: str | None, region: str | None
+) -> ShardOptions | None:
+    if shard is None and start_at is None and spool is None and region is None:
         return None
     from benchgate.load.standalone.shard import ShardOptions
 
-    return ShardOptions.parse(shard, start_at, spool, os.environ)
+    return ShardOptions.parse(shard, start_at, spool, os.environ, region)
 
 
 def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> None:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.doctor.redaction import Redaction
-from benchgate.errors import PublishError
+from benchgate.errors import PublishError, TargetError
 from benchgate.model.request import ENDPOINTS, Endpoint, text_request
+from benchgate.quality.logprobs import COMPLETION, TOKENIZE, n_probs_fields, read_token_ids, tokenize_fields
 from benchgate.system import write_atomic
 from benchgate.targets.address import ServerAddress, tls_context
 from benchgate.targets.answers import first_object, holds_output, output_count
@@ -31,6 +32,7 @@ from benchgate.telemetry.engine_metrics import PAGES, BadPageError, read_page
 
 _PROMPT = "Write a few sentences about rivers."
 _TOKENS = 16
+_TOP = 8  # log-probabilities of a place
 _TIMEOUT_S = 120.0
 _READ_BYTES = 65536
 _LARGEST_BYTES = 4 * 2**20
@@ -113,6 +115,8 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
             yield Recorded(name, response.status, reason="the server does not have this endpoint for this model")
         else:
             yield _write(folder, redaction, name, f"POST {path}", text, response, None)
+    if target.dialect.engine == "llamacpp":
+        yield from _next_token(target, redaction, folder)
     known = {
         path for one in DIALECTS.values() for path in (one.health_path, *one.about_at, *(one.version_at or ())[:1])
     }
@@ -168,6 +172,24 @@ def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, 
         "err_unknown_field": ("chat", body("chat", stream=False, frobnicate=1)),
         "err_long_prompt": ("chat", long_prompt),
     }
+
+
+def _next_token(target: Target, redaction: Redaction, folder: Path) -> Iterator[Recorded]:
+    """Record llama.cpp's tokens of a text, and its log-probabilities of the last one after all the others."""
+    server = ServerAddress.of(target.url)
+    ids: tuple[int, ...] = (0, 0)
+    for name, path in (("tokenize", TOKENIZE), ("completion_n_probs", COMPLETION)):
+        text = json.dumps(tokenize_fields(_PROMPT) if path == TOKENIZE else n_probs_fields(ids[:-1], ids[-1], _TOP))
+        response = _exchange(target, "POST", server.path(path), text.encode(), content_type("completions"))
+        if isinstance(response, str):
+            yield Recorded(name, None, reason=response)
+            return
+        yield _write(folder, redaction, name, f"POST {path}", text, response, None)
+        if path == TOKENIZE:
+            try:
+                ids = read_token_ids(json_object(response.body) or {})
+            except TargetError:
+                return
 
 
 def _exchange(

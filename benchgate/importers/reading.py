@@ -19,6 +19,7 @@ from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import QUANTILES
 from benchgate.model.run import MetricRow
+from benchgate.system import read_at_most
 
 MOST_BYTES = 256 * 2**20  # limit of a file, which is held in memory several times over
 
@@ -109,7 +110,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a file. Raises UsageError if it cannot be read or is too large."""
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = read_at_most(file, MOST_BYTES + 1)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}") from exc
     if len(data) > MOST_BYTES:

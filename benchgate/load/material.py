@@ -133,7 +133,7 @@ def _count_tokens(client: JsonClient, api: _TokenizeApi, text: str, target: Targ
         raise UsageError(f"{where} does not say how many tokens a text is: {exc}") from exc
     try:
         found = json.loads(response.body) if response.status == 200 else None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
         found = found.get(api.count_key or "tokens")

@@ -254,7 +254,7 @@ class Shard:
 
     `spool` is the file that keeps responses until they are decoded; None for a temporary one. With `audit`, the
     kernel's receive timestamps are compared with ours. `start_at_ns` is the shared start in ns since 1970, where it was
-    fixed beforehand; None where the workers get it once all are ready.
+    fixed beforehand; None where the workers get it once all are ready. `region` is where its worker stands, if known.
     """
 
     target: Target
@@ -265,6 +265,7 @@ class Shard:
     spool: Path | None = None
     audit: bool = False
     start_at_ns: int | None = None
+    region: str | None = None
     by_grpc: bool = False
 
     @classmethod
@@ -299,17 +300,22 @@ class Shard:
         """The files of its classes, where the first one's is known."""
         return (first, *(first.with_name(f"{first.name}-{place}") for place in range(1, len(self.parts))))
 
-    def split(self, workers: int) -> list[Shard]:
+    def split(self, workers: int, regions: Sequence[str] = ()) -> list[Shard]:
         """A whole stage dealt out. Together the shares ask the same at the same instants, however many there are.
 
         A closed loop has no more workers than slots. Traffic in the background has no worker of its own: it ends when
-        the rest of its worker's share does.
+        the rest of its worker's share does. Workers take turns over the `regions`; where each region has as many, its
+        requests do not depend on how many.
         """
         foreground = [part.level.concurrency or workers for part in self.parts if not part.background]
         workers = min(workers, max(foreground, default=1))
         return [
             replace(
-                self, parts=tuple(part.share(worker, workers) for part in self.parts), worker=worker, workers=workers
+                self,
+                parts=tuple(part.share(worker, workers) for part in self.parts),
+                worker=worker,
+                workers=workers,
+                region=regions[worker % len(regions)] if regions else self.region,
             )
             for worker in range(workers)
         ]

@@ -119,7 +119,12 @@ def save_load(store_address: str, document: Mapping[str, Any], label: str | None
         environment={MEASURED_BY: LOAD_TOOL, "version": __version__},
         arms={Arm.CANDIDATE: deployment},
     )
-    rows = [MetricRow(Arm.CANDIDATE, stage=document["stage"], task=None, **metric) for metric in document["metrics"]]
+    parts = (document, *document.get("regions", {}).values())
+    rows = [
+        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **metric)
+        for part in parts
+        for metric in part["metrics"]
+    ]
     note = {
         "format": LOAD_TOOL,
         "tool": LOAD_TOOL,

@@ -120,9 +120,12 @@ def require_ready(
     if cluster is not None:
         if suite.load is None:
             raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")
+        if suite.regions:
+            raise UsageError(f"the load of {suite.suite} is sent by its own `regions`; leave --cluster out")
+    for address in (*suite.regions.values(), *([] if cluster is None else [cluster])):
         from benchgate.load.cluster import require_scheduler  # slow to import
 
-        require_scheduler(cluster)
+        require_scheduler(address)
     if not allow_actions:
         _refuse_commands(suite)
     if suite.quality is not None and suite.quality.allow_unsafe_code and not allow_code:

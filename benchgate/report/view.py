@@ -144,7 +144,7 @@ class Report:
         paired = paired_section(evidence, verdict, self.suite) if against is None else None
         paced = paced_by_client(self.suite, *((evidence,) if against is None else (evidence, against)))
         sections = (
-            (load_section(rows, self.suite, paired=paired is not None), spoilt.load),
+            (load_section(rows, both, self.suite, paired=paired is not None), spoilt.load),
             (latency_section(rows, executions, verdict), spoilt.load),
             (attainment_section(rows, executions, slo_sentence(self.suite)), spoilt.load),
             (paired, spoilt.load),

@@ -17,7 +17,8 @@ import numpy as np
 from benchgate.errors import UsageError
 from benchgate.model.deployment import usd_per_million_tokens
 from benchgate.sizing.kv_cache import CacheLayout
-from benchgate.suite.demand_file import MAX_MEMORY_BYTES, MAX_PER_S, MAX_REPLICAS
+from benchgate.suite.demand_file import MAX_PER_S, MAX_REPLICAS
+from benchgate.suite.types import MAX_MEMORY_BYTES
 
 HOURS_PER_MONTH = 730.0  # 8,760 hours a year by twelve
 

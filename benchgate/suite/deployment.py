@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from benchgate import credentials
 from benchgate.errors import UsageError
 from benchgate.model.request import ENDPOINT_PATHS, VERSIONLESS_PATHS, endpoint_at
 from benchgate.suite.simulator import SimSettings
@@ -29,6 +30,7 @@ from benchgate.suite.types import (
     Expected,
     Factor,
     Kind,
+    Memory,
     Percent,
     PositivePercent,
     Price,
@@ -295,6 +297,7 @@ def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "th
     if not (value.isascii() and value.isprintable()):
         problem = "holds a line break or another character that cannot be sent; set it again without"
         raise UnsetVariable(name, problem)
+    credentials.register(value)
     return value
 
 
@@ -744,13 +747,25 @@ class DeploymentSpec(Section):
     price_terms: PriceTerms | None = optional("How the accelerators were bought, and what is paid beside the price")
     token_prices: TokenPrices | None = optional("Prices per token of a hosted model, instead of `price`")
     accelerator: Kind | None = optional(
-        "Kind of accelerator, used to look up its price in a file of prices. Two kinds are the declared change if "
-        "`gpu` reports the same"
+        "Kind of accelerator, used to look up its price in a file of prices and its memory bandwidth. Two kinds are "
+        "the declared change if `gpu` reports the same"
     )
     accelerators: Whole = key(
         "Number of accelerators of the deployment. Two numbers are the declared change if the servers report the same",
         default=1,
         ge=1,
+    )
+    active_weights_bytes: Memory | None = optional(
+        "Bytes of the weights that generating a token reads, like `141GB`: of a dense model all, of a mixture of "
+        "experts its shared and active part, as quantised. With `accelerator` or `gpu`, answers that come faster than "
+        "memory bandwidth allows make the load INVALID (`pace-possible`)",
+        alias="active_weights",
+    )
+    draft_tokens: Whole | None = optional(
+        "Most tokens that speculative decoding drafts in a step, 0 without it. Only with `active_weights`. Default: as "
+        "the server reports, else 15",
+        ge=0,
+        le=1_000,
     )
     extra: BodyFields = key(
         "Fields added to the body of every request, such as `{min_tokens: 16}`. They are stored as they stand, so no "
@@ -825,6 +840,8 @@ class DeploymentSpec(Section):
             raise ValueError("a deployment with a `url` needs the `model` name it serves; add `model: NAME`")
         if self.start is not None and self.url is None:
             raise ValueError("`start` belongs to a `url`; benchgate starts `embedded` and `sim` itself")
+        if self.draft_tokens is not None and self.active_weights_bytes is None:
+            raise ValueError("`draft_tokens` belongs to `active_weights`, which is missing")
         if self.gpu_devices and self.gpu is None:
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
         refuse_two_authorizations(self.api_key, self.headers)

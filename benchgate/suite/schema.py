@@ -239,6 +239,11 @@ class Suite(Section):
         return name
 
     @property
+    def regions(self) -> Mapping[str, str]:
+        """Return the regions that send the load, each with the address of its scheduler; empty for one place."""
+        return self.load.regions if self.load is not None else {}
+
+    @property
     def stage_names(self) -> tuple[str, ...]:
         """Names of the stages of its load."""
         return tuple(stage.name for stage in self.load.sweep) if self.load is not None else ()

@@ -11,7 +11,7 @@ from functools import partial
 from time import monotonic_ns
 from typing import NamedTuple
 
-from benchgate.load.http.connection import Address, ConnectFailed, Connection, Deadlines, connect
+from benchgate.load.http.connection import Address, ConnectFailed, Connection, Deadlines, Peers, connect
 from benchgate.load.http.exchange import Exchange, Failure, ProgressOf, Response
 from benchgate.load.http.reader import Reader, start_reader
 from benchgate.model.records import ErrorClass, FloatArray
@@ -52,6 +52,7 @@ class Pool:
         self._progress_of = progress_of
         self._audit = audit
         self._reader: Reader | None = None
+        self.peers = Peers()
         self._limits = limits
         self._deadlines = Deadlines()
         self._idle: list[Connection] = []
@@ -189,7 +190,7 @@ class Pool:
             self._down = down._replace(last_ns=monotonic_ns())  # half-open: this attempt alone is made
         began_ns = monotonic_ns()
         try:
-            connection = await connect(self._address, self._limits.connect_s, self._reader, self._deadlines)
+            connection = await connect(self._address, self._limits.connect_s, self.peers, self._reader, self._deadlines)
         except ConnectFailed as exc:
             now_ns = monotonic_ns()
             before = self._down or Outage(now_ns, now_ns, 0, exc.fault)

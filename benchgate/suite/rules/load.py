@@ -62,6 +62,19 @@ def workload_is_used(suite: Suite) -> Iterator[Fault]:
             yield Fault(("load", "workloads", name), "no stage names this workload; name it or remove it")
 
 
+@rule("load.regions", "load.sweep")
+def regions_send_alike(suite: Suite) -> Iterator[Fault]:
+    """Require slots and requests that can be dealt to the regions in equal parts."""
+    regions = len(suite.regions)
+    for path, _, traffic in written_classes(suite) if regions else ():
+        slots, requests = traffic.schedule.concurrency, traffic.schedule.requests
+        if slots is not None and slots % regions and not traffic.is_background:
+            most = -(-slots // regions) * regions
+            yield Fault((*path, "concurrency"), f"{slots} slots are no equal part for {regions} regions; write {most}")
+        elif requests < regions:
+            yield Fault((*path, "requests"), f"leaves a region of {regions} without any; write {regions} or more")
+
+
 def _workload_rule(faults: Callable[[Workload], Iterator[tuple[str, str]]]) -> Rule:
     """Make a rule of a function that yields the faults of one workload, each by its dotted key and message."""
 
@@ -319,7 +332,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
 
 
 RULES = (
-    grpc_has_its_address, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
+    grpc_has_its_address, regions_send_alike, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
     priority_is_known_to_the_engines, baseline_has_a_tokenizer, stage_fits_its_workload, request_fits_the_context,
     capacity_can_be_searched, capacity_check_can_be_met,
 )  # fmt: skip
