@@ -42,6 +42,7 @@ class Fault:
     finds: tuple[str, ...]
     names: str = ""  # part of a note in the verdict
     place: str = ""  # stage of the check that must block, and no other check
+    every: tuple[str, ...] = ()  # how the ids of further checks begin that must all block
 
 
 def settings(**changed: object) -> Change:
@@ -109,6 +110,17 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
     ),
     "disconnect": (Fault("KV cache of clients that left is kept", settings(leak_kv=True), ("kv_usage_after",)),),
     "embeddings": (Fault(_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE, paced, ("e2e",)),),
+    "endpoints": (
+        Fault(
+            "answers break off after four tokens",
+            settings(faults=["cut-after:4"]),
+            ("error_rate",),
+            every=(
+                *(f"error_rate@{stage}" for stage in ("messages", "generate", "infer")),
+                *(f"e2e-p50@{stage}" for stage in ("triton", "predictions")),
+            ),
+        ),
+    ),
     "gray-replica": (
         Fault("one of three replicas is slower", settings(unlike={"1": {"itl": "32ms"}}), ("goodput",), "replica 1 "),
         Fault(
@@ -175,6 +187,7 @@ class Ended:
         if fault.place:
             return self.outcome == "BLOCK" and self.blocking == tuple(f"{name}@{fault.place}" for name in fault.finds)
         found = any(check.startswith(fault.finds) for check in self.blocking)
+        found = found and all(any(check.startswith(one) for check in self.blocking) for one in fault.every)
         return self.outcome == "BLOCK" and found and named
 
 

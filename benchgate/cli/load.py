@@ -124,7 +124,7 @@ def load(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Send only shard I (from 0) of N, or auto/N by JOB_COMPLETION_INDEX or SLURM_PROCID.",
+            help="Send only shard I (from 0) of N, or auto/N by JOB_COMPLETION_INDEX or SLURM_PROCID; auto+K/N adds K.",
             rich_help_panel=_SHARDS,
         ),
     ] = None,

@@ -50,11 +50,6 @@ class EndpointSpec:
         """True if requests can be made up of one synthetic text or recording."""
         return self.takes_text or self.transcribes
 
-    @property
-    def names_model(self) -> bool:
-        """True if the model's name stands in the path."""
-        return _MODEL in self.path
-
     def path_for(self, model: str, *, stream: bool) -> str:
         """Return the path of a request to a model."""
         path = self.stream_path if stream and self.stream_path is not None else self.path

@@ -121,7 +121,7 @@ def save_load(store_address: str, document: Mapping[str, Any], label: str | None
     )
     parts = (document, *document.get("regions", {}).values())
     rows = [
-        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **metric)
+        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **{k: v for k, v in metric.items() if k != "unit"})
         for part in parts
         for metric in part["metrics"]
     ]
@@ -252,7 +252,7 @@ def _prices(reading: Reading, metadata: ImportMetadata) -> list[MetricRow]:
     """Return the cost of a million output tokens at every stage with a known token rate."""
     if metadata.price_usd_per_hour is None:
         return []
-    rates = [one for one in reading.rows if one.name == "output_tokens_per_s"]
+    rates = [one for one in reading.rows if one.name == "output_throughput"]
     costs = [usd_per_million_tokens(metadata.price_usd_per_hour, _accelerators(metadata), one.value) for one in rates]
     return [
         replace(one, name="usd_per_million_output_tokens", value=cost)

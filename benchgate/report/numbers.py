@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model import request_metrics
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.report.document import Terms, json_number
 from benchgate.report.sections.stages import Executions, StageRow
@@ -68,6 +69,7 @@ def _metric(row: MetricRow) -> dict[str, object]:
     return {
         "arm": row.arm.value,
         "name": row.name,
+        "unit": TREND_UNITS.get(row.name),
         **{name: place for name, place in places.items() if place is not None},
         "value": json_number(row.value),
         "lower": json_number(row.lower),

@@ -89,7 +89,7 @@ def _next_command(verdict: Verdict, run: Run, against: Run | None, terms: Terms,
 
 
 def _remark(screen: Screen, name: str, text: str, style: Style | None = None) -> Iterator[str]:
-    yield from screen.wrapped(f"{name}: {one_line(text, _REASON_CHARACTERS)}", _INDENT * 2, style, first=_INDENT)
+    yield from screen.labelled(f"{_INDENT}{name}: ", one_line(text, _REASON_CHARACTERS), _INDENT * 2, style)
 
 
 def _head(verdict: Verdict, run: Run, against: Run | None, screen: Screen, *, alone: bool) -> Iterator[str]:
@@ -105,8 +105,8 @@ def _head(verdict: Verdict, run: Run, against: Run | None, screen: Screen, *, al
     yield screen.paint(word, Style.BOLD, STYLES[verdict.outcome]) + colon + begin
     yield from rest
     if verdict.next_step is not None:
-        todo = f"what to do first: {one_line(verdict.next_step, _REASON_CHARACTERS)}"
-        yield from screen.wrapped(todo, _INDENT * 2, Style.BOLD, first=_INDENT)
+        todo = one_line(verdict.next_step, _REASON_CHARACTERS)
+        yield from screen.labelled(f"{_INDENT}what to do first: ", todo, _INDENT * 2, Style.BOLD)
     about = f"suite {one_line(run.suite_name)}: {compared}, run {one_line(run.id)}{scope}"
     yield from screen.wrapped(about, _INDENT * 2, first=_INDENT)
 

@@ -99,14 +99,6 @@ class Lengths(Section):
         return None if bounded is None else bounded.most_tokens
 
     @property
-    def least_tokens(self) -> int:
-        """Smallest possible value; 1 for a file."""
-        if self.uniform is not None:
-            return self.uniform[0]
-        bounded = self.normal or self.lognormal
-        return 1 if bounded is None else bounded.least_tokens
-
-    @property
     def shown(self) -> str:
         """The distribution in words: `64 to 512`."""
         if self.uniform is not None:

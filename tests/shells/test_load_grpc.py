@@ -176,7 +176,7 @@ def test_operator_limits_hold_for_the_address_of_grpc(tmp_path: Path) -> None:
         stage_shard(target(f"grpc://{host}:8001"), stage, limits=limits()) for host in ("127.0.0.1", "gpu.example")
     )
     assert require_allowed(allowed, {VARIABLE: str(limited)}) is None
-    with pytest.raises(LimitError, match=r"this is gpu\.example:8001"):
+    with pytest.raises(LimitError, match=r"this is http://gpu\.example:8001"):
         require_allowed(refused, {VARIABLE: str(limited)})
 
 

@@ -22,7 +22,6 @@ from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report.charts import Figure
 from benchgate.report.comparability import client_care, sides
 from benchgate.report.document import document_json, verdict_document
-from benchgate.report.html import render_html
 from benchgate.report.section import Charts, Section
 from benchgate.report.sections.capacity import CapacityPoint, capacity_figure
 from benchgate.report.sections.latency import Distribution, distribution_figures, distributions
@@ -35,6 +34,7 @@ from benchgate.suite.schema import ClientBounds, Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.measured import Effect, SuiteText, measured
+from tests.fakes.rendered import render_html
 
 DASH = "\N{EN DASH}"
 
@@ -281,7 +281,7 @@ def test_the_numbers_come_out_of_the_page_with_the_hash_that_it_shows(tmp_path: 
     assert len(document["blocks"]) == 2 * 2 * fake.BLOCKS
     worst = next(b for b in document["blocks"] if (b["stage"], b["arm"], b["block"]) == ("c4", "candidate", 3))
     assert (worst["scheduled"], worst["succeeded"]) == (24, 22)
-    of_tasks = [m for m in document["metrics"][fake.run().id] if m["name"] == "accuracy_ratio"]
+    of_tasks = [m for m in document["metrics"][fake.run().id] if m["name"] == "accuracy"]
     accuracy = {(m["arm"], m["task"]): m["value"] for m in of_tasks}
     assert (accuracy["baseline", "tiny_add"], accuracy["candidate", "tiny_add"]) == (38 / 40, 36 / 40)
 

@@ -23,15 +23,15 @@ OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 _ENDINGS = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
 """Last bytes of a chunked response, with or without the end of its framing."""
 
-_LAST_CHUNK = b"0\r\n\r\n"
-_LAST_CHUNK_INSIDE = b"\r\n" + _LAST_CHUNK
+LAST_CHUNK = b"0\r\n\r\n"
+_LAST_CHUNK_INSIDE = b"\r\n" + LAST_CHUNK
 _SHORT_BYTES = 16  # a read of fewer bytes may be the second half of what ends a response
 
 _USUAL_END = b"[DONE]\n\n\r\n0\r\n\r\n"
 """The end of nearly every chunked stream. It is believed while the stage runs, where following the chunks would hold up
 other streams, and checked when the body is decoded (`RawBody.flaw`)."""
 
-_EVENT_END = b"}\n\n\r\n"
+EVENT_END = b"}\n\n\r\n"
 """The end of a chunk that is one JSON event: no response ends with it."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
@@ -54,14 +54,9 @@ ProgressOf = Callable[[Iterable[Read]], Progress]
 
 def may_end(data: bytes) -> bool:
     """Return True if a read may hold the end of a chunked response: only then the response is parsed."""
-    if data.endswith(_EVENT_END):
-        return _LAST_CHUNK_INSIDE in data or data.startswith(_LAST_CHUNK)
-    return (
-        data.endswith(_ENDINGS)
-        or len(data) < _SHORT_BYTES
-        or _LAST_CHUNK_INSIDE in data
-        or data.startswith(_LAST_CHUNK)
-    )
+    if _LAST_CHUNK_INSIDE in data or data.startswith(LAST_CHUNK):
+        return True
+    return not data.endswith(EVENT_END) and (data.endswith(_ENDINGS) or len(data) < _SHORT_BYTES)
 
 
 class Failure(NamedTuple):

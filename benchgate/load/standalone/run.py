@@ -35,6 +35,7 @@ from benchgate.model.arrivals import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.records import ErrorClass, FloatArray, IntArray
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
@@ -306,6 +307,7 @@ def describe(
     document["metrics"] = [
         {
             "name": row.name,
+            "unit": TREND_UNITS[row.name],
             "statistic": row.statistic,
             "value": row.value,
             "lower": row.lower,

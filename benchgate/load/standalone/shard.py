@@ -36,7 +36,7 @@ STAGE_OPTIONS = (
 )  # fmt: skip
 """Options of `benchgate load` that define a stage, as `LoadOptions.parse` takes them."""
 
-_SHARD = re.compile(r"(auto|[0-9]{1,6})/([0-9]{1,6})")
+_SHARD = re.compile(r"(?:auto(?:\+([0-9]{1,6}))?|([0-9]{1,6}))/([0-9]{1,6})")
 _INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and Slurm, both from 0
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNIX_S = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
@@ -71,7 +71,7 @@ class ShardOptions:
         environment: Mapping[str, str],
         region: str | None = None,
     ) -> Self | None:
-        """Parse `3/8` or `auto/8`, an instant, a folder, a region. Return None without any. Raises UsageError."""
+        """Parse `3/8`, `auto/8` or `auto+4/8`, an instant, a folder, a region; None without any. Raises UsageError."""
         given = {"--shard": shard, "--start-at": start_at, "--spool": spool}
         if not any((*given.values(), region)):
             return None
@@ -83,16 +83,16 @@ class ShardOptions:
         match = _SHARD.fullmatch(shard)
         if match is None:
             raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
-        number = match[1]
-        if number == "auto":
+        first, written, shards = match.groups()
+        if written is None:
             found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
             if not found or not found[0].isdecimal():
                 names = " nor ".join(_INDEX_VARIABLES)
-                raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{match[2]}")
-            number = found[0]
-        if int(number) >= int(match[2]):
-            raise UsageError(f"--shard {number}/{match[2]}: shards count from 0, up to one less than their number")
-        return cls(int(number), int(match[2]), _instant_ns(start_at), spool, region)
+                raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{shards}")
+        number = int(written) if written is not None else int(first or 0) + int(found[0])
+        if number >= int(shards):
+            raise UsageError(f"--shard {number}/{shards}: shards count from 0, up to one less than their number")
+        return cls(number, int(shards), _instant_ns(start_at), spool, region)
 
     @property
     def salt(self) -> int:

@@ -332,7 +332,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
 
 
 RULES = (
-    grpc_has_its_address, regions_send_alike, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
+    regions_send_alike, grpc_has_its_address, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
     priority_is_known_to_the_engines, baseline_has_a_tokenizer, stage_fits_its_workload, request_fits_the_context,
     capacity_can_be_searched, capacity_check_can_be_met,
 )  # fmt: skip
