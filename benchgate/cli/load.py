@@ -301,7 +301,7 @@ def load(
         if place is not None:
             _send_shard(parsed, test, place)
             return
-        with _live_display(parsed.duration_s, parsed.requests) as display:
+        with live_display(parsed.duration_s, parsed.requests) as display:
             result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
             display.end()
     else:
@@ -310,7 +310,7 @@ def load(
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
         chosen = SearchOptions.parse(over=search, load=test, **values)
         _log_key(chosen.base, api_key_env)
-        with _live_display(None, None) as display:
+        with live_display(None, None) as display:
             result = run_search(chosen, display.note, display.watch)
             display.end()
     _write(result, json_file, output)
@@ -412,7 +412,7 @@ def _log_key(load: LoadOptions, named: str | None) -> None:
 
 
 @contextmanager
-def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
+def live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
     """Show a load under way: one updating line where stderr is a terminal, else a line every 15 s."""
     if settings.quiet or not sys.stderr.isatty():
         yield _Display(duration_s, requests)
