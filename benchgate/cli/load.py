@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -302,7 +303,8 @@ def load(
             _send_shard(parsed, test, place)
             return
         with live_display(parsed.duration_s, parsed.requests) as display:
-            result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
+            with _unwatched("the cluster sends") if cluster is not None else nullcontext():
+                result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
             display.end()
     else:
         from benchgate.load.standalone.search import SearchOptions, run_search
@@ -363,7 +365,7 @@ def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions
     log_progress(f"shard {place.shard}/{place.shards} starts in {place.start_at_ns / 1e9 - time.time():.0f} s")
     if load.rate_rps is not None and load.service_s is None and load.ramp_to_rps is None:
         log_progress("the rate begins without a ramp; add --service-time, the mean time of a request, for one")
-    sent = send_shard(load, texts, place)
+    sent = send_shard(load, texts, place, log_progress)
     log_progress(f"shard {place.shard}/{place.shards}: {sent.only.recorded:,} requests in {place.spool}")
     for fault in sent.client.faults:
         log_progress(fault)
@@ -381,8 +383,8 @@ def _save(result: Mapping[str, Any], store: str, label: str | None) -> None:
 
 def _require_store(address: str, label: str | None) -> None:
     """Raise before anything is measured what saving would raise after: for the store, and for the label."""
+    from benchgate.store.missing import require_spelling
     from benchgate.store.repository import Store
-    from benchgate.store.run_reference import require_spelling
 
     if label is not None:
         require_spelling(label)
@@ -430,6 +432,24 @@ def live_display(duration_s: float | None, requests: int | None) -> Iterator[_Di
                 live.console.print(Text(part), soft_wrap=True)
 
         yield _Display(duration_s, requests, show, keep)
+
+
+@contextmanager
+def _unwatched(state: str) -> Iterator[None]:
+    """Log a line every 15 s of a load whose figures come at its end, as other machines or processes have them."""
+    over, began_s = threading.Event(), time.monotonic()
+
+    def write() -> None:
+        while not over.wait(_LOG_EVERY_S):
+            log_progress(f"{state}, {time.monotonic() - began_s:.0f} s so far; its figures come at the end")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
 
 
 class _Display:

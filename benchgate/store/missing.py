@@ -1,9 +1,10 @@
-"""Refusal of a store or a run that does not exist, without SQLAlchemy: to import that costs more than all the rest."""
+"""Refusal of a store, a run or a label that cannot be, without SQLAlchemy: to import that costs more than all the rest."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import unicodedata
 from collections.abc import Sequence
 from contextlib import closing
 from difflib import get_close_matches
@@ -81,3 +82,16 @@ def join_ids(ids: Sequence[str]) -> str:
     """Return a few of the ids, and the number of the others."""
     more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     return ", ".join(ids[:_SHOWN]) + more
+
+
+def require_spelling(label: str) -> None:
+    """Raise UsageError for a text that can never be a label."""
+    if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
+        raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
+    if label != label.strip() or any(char.isspace() and char != " " for char in label):
+        raise UsageError(
+            f"--label {ascii(label)[:60]}: expected no space around it and only plain ones in it: it would look like "
+            "another run's name"
+        )
+    if looks_like_id(label):
+        raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")

@@ -482,7 +482,7 @@ def test_a_server_that_cannot_be_measured_is_named(world: World, mistake: Mistak
     "command",
     [
         "gate nosuch", "report nosuch", "show nosuch", "compare good nosuch", "promote nosuch", "publish good",
-        "publish nosuch --comment", "run s.yaml --resume --run nosuch", "gate @last",
+        "publish nosuch --comment", "run s.yaml --label @good", "run s.yaml --resume --run nosuch", "gate @last",
         "gate --store none.db", "runs --store none.db", "trend ttfts",
         "trend ttft --store none.db", "verify none.json --report r.html", "capacity --demand none.yaml",
     ],
