@@ -105,6 +105,7 @@ def answered(requests: int, chunks: int, slower: float, generator: np.random.Gen
         error=TextColumn((None, "http_5xx"), failed.astype(np.int32)),
         error_detail=TextColumn((None, "HTTP 500: out of memory"), failed.astype(np.int32)),
         answer_model=TextColumn(("m", None), failed.astype(np.int32)),
+        region=TextColumn((None,), np.zeros(requests, dtype=np.int32)),
     )
 
 

@@ -164,7 +164,7 @@ def dask() -> Iterator[Launch]:
     """Workers of a dask cluster: `--cluster`."""
 
     def launch(url: str, shards: int, folder: Path) -> StageResult:
-        port = _free_port()
+        port = free_port()
         base = [sys.executable, "-m", "distributed.cli.dask_"]
         place = ["--host", "127.0.0.1", "--no-dashboard"]
         commands = [[*base[:2], f"{base[2]}scheduler", *place, "--port", str(port)]]
@@ -172,7 +172,7 @@ def dask() -> Iterator[Launch]:
         commands += [[*worker, "--nthreads", "1", "--no-nanny", "--local-directory", str(folder)]] * shards
         with contextlib.ExitStack() as stack:
             for command in commands:
-                stack.enter_context(_daemon(command))
+                stack.enter_context(daemon(command))
             fleet = stack.enter_context(ClusterFleet(f"tcp://127.0.0.1:{port}", shards))
             options = _options(url)
             return fleet.run(stage_of(options, target_of(options)[0], options.service_s))
@@ -190,7 +190,7 @@ def ssh() -> Iterator[Launch]:
         for key in ("host", "user"):
             path = str(bin_folder / key)
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-        port = _free_port()
+        port = free_port()
         (bin_folder / "sshd_config").write_text(
             f"ListenAddress 127.0.0.1:{port}\nHostKey {bin_folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
             f"AuthorizedKeysFile {bin_folder}/user.pub\nPasswordAuthentication no\nMaxStartups 64\n"
@@ -205,7 +205,7 @@ def ssh() -> Iterator[Launch]:
         client.chmod(0o755)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # for the separation of privileges
-        with _daemon([sshd, "-D", "-f", str(bin_folder / "sshd_config")]):
+        with daemon([sshd, "-D", "-f", str(bin_folder / "sshd_config")]):
 
             def launch(url: str, shards: int, folder: Path) -> StageResult:
                 environment = _environment(bin_folder, folder, shards)
@@ -213,7 +213,7 @@ def ssh() -> Iterator[Launch]:
                 _run([str(ROOT / "examples/launchers/ssh.sh"), *_arguments(url)], environment)
                 return _shard_results(folder / "spool", shards)
 
-            _await_port(port)
+            await_port(port)
             yield launch
 
 
@@ -225,7 +225,7 @@ def slurm() -> Iterator[Launch]:
     if controller is None or node is None or shutil.which("sbatch") is None or os.geteuid() != 0:
         raise AbsentError("slurmctld, slurmd and sbatch (Debian: slurm-wlm), and root for slurmd")
     with _commands() as bin_folder:
-        host, ports = socket.gethostname().split(".")[0], (_free_port(), _free_port())
+        host, ports = socket.gethostname().split(".")[0], (free_port(), free_port())
         for name in ("state", "spool"):
             (bin_folder / name).mkdir()
         (bin_folder / "slurm.conf").write_text(
@@ -240,9 +240,9 @@ def slurm() -> Iterator[Launch]:
             f"PartitionName=all Nodes={host} Default=YES State=UP\n"
         )
         conf = {"SLURM_CONF": str(bin_folder / "slurm.conf")}
-        with _daemon([controller, "-D", "-i"], conf), _daemon([node, "-D"], conf):
-            _await_port(ports[0])
-            _await_port(ports[1])
+        with daemon([controller, "-D", "-i"], conf), daemon([node, "-D"], conf):
+            await_port(ports[0])
+            await_port(ports[1])
 
             def launch(url: str, shards: int, folder: Path) -> StageResult:
                 script = str(ROOT / "examples/launchers/slurm.sbatch")
@@ -263,13 +263,15 @@ LAUNCHERS: dict[str, Callable[[], contextlib.AbstractContextManager[Launch]]] = 
 }  # fmt: skip
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port of the loopback that nobody listens on."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
 
 
-def _await_port(port: int, within_s: float = 30.0) -> None:
+def await_port(port: int, within_s: float = 30.0) -> None:
+    """Wait until something listens on a port of the loopback. Raises RuntimeError."""
     until_s = time.monotonic() + within_s
     while True:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
@@ -280,7 +282,8 @@ def _await_port(port: int, within_s: float = 30.0) -> None:
 
 
 @contextlib.contextmanager
-def _daemon(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
+def daemon(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run a command for the length of the block."""
     process = subprocess.Popen(
         command, env={**os.environ, **(environment or {})}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -103,7 +103,7 @@ def main() -> int:
     options = parser.parse_args()
     stage = Stage(options.records, options.shards, options.chunks)
     began_s = time.perf_counter()
-    summary = merge_shares(stage, options.records, Offered(_SLO), exact=0)
+    summary = merge_shares(stage, options.records, Offered(_SLO), exact=0).whole
     assert isinstance(summary, StageSummary), "no record is kept one by one"
     merged_s = time.perf_counter() - began_s - stage.made_s
     peak_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024**2

@@ -44,7 +44,7 @@ _LOG_EVERY_S = 15.0
 _SERVER, _LOAD, _REQUESTS, _CLIENT, _SHARDS, _SEARCH, _RESULT = (
     "Server", "Load", "Requests", "Load generator", "Shards", "Capacity search", "Result",
 )  # fmt: skip
-_ENDPOINTS = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
+_ENDPOINTS = tuple(name for name, spec in ENDPOINTS.items() if spec.is_made_up)
 _SPELT = {"lowest": "from", "highest": "to", "least": "min"}
 _SEARCH_DEFAULTS: dict[str, Any] = {"target": "95%", "resolution": "10%", "probe": 1000}
 
@@ -95,6 +95,22 @@ def load(
         int | None, typer.Option(help="Length of each prompt.", show_default="100", rich_help_panel=_REQUESTS)
     ] = None,
     output_tokens: Annotated[int, typer.Option(help="Length of each response.", rich_help_panel=_REQUESTS)] = 128,
+    audio: Annotated[
+        str | None,
+        typer.Option(
+            help="Length of the generated recordings that are transcribed.",
+            show_default="5s",
+            rich_help_panel=_REQUESTS,
+        ),
+    ] = None,
+    grpc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where grpc-infer is served; grpcs://HOST:PORT with TLS. URL is the server's address for HTTP.",
+            rich_help_panel=_SERVER,
+        ),
+    ] = None,
     endpoint: Annotated[
         str | None,
         typer.Option(
@@ -109,7 +125,7 @@ def load(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Send only shard I (from 0) of N, or auto/N by JOB_COMPLETION_INDEX or SLURM_PROCID.",
+            help="Send only shard I (from 0) of N, or auto/N by JOB_COMPLETION_INDEX or SLURM_PROCID; auto+K/N adds K.",
             rich_help_panel=_SHARDS,
         ),
     ] = None,
@@ -128,6 +144,12 @@ def load(
             help="Folder for the shards' results: a path, or an object store like s3://bucket/run-1. A file `stop` "
             "in it ends them all.",
             rich_help_panel=_SHARDS,
+        ),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Region that this shard is sent from; results have it.", rich_help_panel=_SHARDS
         ),
     ] = None,
     service_time: Annotated[
@@ -238,7 +260,7 @@ def load(
     save = save or label is not None
     if save and search is not None:
         raise UsageError("--save keeps a load test, and --search is none; leave it out")
-    place = _shard_options(shard, start_at, spool)
+    place = _shard_options(shard, start_at, spool, region)
     if place is not None:
         others = {
             "--cluster": cluster,
@@ -271,6 +293,8 @@ def load(
         prompts=prompts,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
+        audio=audio,
+        grpc=grpc,
         endpoint=endpoint,
         workers=workers,
         cluster=cluster,
@@ -351,12 +375,14 @@ def load_merge(
     raise typer.Exit(int(ExitCode.INVALID if result["partial"] else exit_code(result)))
 
 
-def _shard_options(shard: str | None, start_at: str | None, spool: str | None) -> ShardOptions | None:
-    if shard is None and start_at is None and spool is None:
+def _shard_options(
+    shard: str | None, start_at: str | None, spool: str | None, region: str | None
+) -> ShardOptions | None:
+    if shard is None and start_at is None and spool is None and region is None:
         return None
     from benchgate.load.standalone.shard import ShardOptions
 
-    return ShardOptions.parse(shard, start_at, spool, os.environ)
+    return ShardOptions.parse(shard, start_at, spool, os.environ, region)
 
 
 def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> None:

@@ -22,7 +22,7 @@ from benchgate.gate.interim import ContinueLoad, evidence_of_blocks, next_step
 from benchgate.gate.judge import judge
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import MEAN, MEAN_METRICS, METRICS, QUANTILES, THROUGHPUT_METRICS
+from benchgate.model.metric import MEAN, MEAN_METRICS, METRICS, QUANTILES, REGIONAL_METRICS, THROUGHPUT_METRICS
 from benchgate.model.noise import FalseBlocks, NoiseSpread, SelfDisagreement
 from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import LATENCIES
@@ -30,8 +30,8 @@ from benchgate.model.run import Evidence, LoadEnd, LoadObservation
 from benchgate.model.telemetry import TelemetryWindow
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.stats.distributions import pooled_deviation
-from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import region_name
 
 SHARES = (
     "error_rate",
@@ -55,34 +55,38 @@ def spreads(evidence: Evidence, suite: Suite) -> tuple[NoiseSpread, ...]:
             measures.append(Measure(metric, 0.5, MEAN))
     measures += [Measure(metric, 0.5) for metric in (*THROUGHPUT_METRICS, "output_length")]
     found: list[NoiseSpread | None] = []
-    for place in traffic_classes(suite):
+    regions = (None, *suite.regions)
+    places = [(place, region_name(place.name, region)) for place in traffic_classes(suite) for region in regions]
+    for place, name in places:
         for measure in measures:
+            if name != place.name and measure.metric not in REGIONAL_METRICS:
+                continue
             try:
-                pairs = block_pairs(evidence, place.name, measure)
+                pairs = block_pairs(evidence, name, measure)
             except CannotJudge:
                 continue
             values = np.concatenate([pairs.baseline, pairs.candidate])
             if np.isfinite(values).all() and values.min() > 0:
                 logs = np.log(pairs.baseline), np.log(pairs.candidate)
-                found.append(_spread(measure.metric, measure.statistic, place, *logs))
+                found.append(_spread(measure.metric, measure.statistic, name, *logs))
         for metric in SHARES:
-            if metric == "goodput" and place.slo is None:
+            if (metric == "goodput" and place.slo is None) or (name != place.name and metric not in REGIONAL_METRICS):
                 continue
             tally = tally_of(metric, place.slo)
-            counted = [[tally(execution) for execution in pair] for pair in paired_load(evidence, place.name)]
+            counted = [[tally(execution) for execution in pair] for pair in paired_load(evidence, name)]
             if all(of > 0 for pair in counted for _, of in pair):
                 first, second = (np.array([pair[side][0] / pair[side][1] for pair in counted]) for side in (0, 1))
-                found.append(_spread(metric, None, place, first, second))
+                found.append(_spread(metric, None, name, first, second))
     return tuple(one for one in found if one is not None)
 
 
 def _spread(
-    metric: str, statistic: str | None, place: TrafficClass, first: FloatArray, second: FloatArray
+    metric: str, statistic: str | None, place: str, first: FloatArray, second: FloatArray
 ) -> NoiseSpread | None:
     deviation = pooled_deviation(first, second)
     if deviation is None:
         return None
-    return NoiseSpread(metric, statistic, place.name, deviation, float(np.std(second - first, ddof=1)), len(first))
+    return NoiseSpread(metric, statistic, place, deviation, float(np.std(second - first, ddof=1)), len(first))
 
 
 def disagreements(evidence: Evidence) -> tuple[SelfDisagreement, ...]:

@@ -11,14 +11,15 @@ from benchgate.gate.evidence.items import is_continuous, units_of
 from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_METRICS, TASK_METRICS, TELEMETRY_METRICS
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import Evidence
-from benchgate.suite.checks import Check, judges
+from benchgate.suite.checks import Check, judges, regions_of
 from benchgate.suite.quality import stage_of_task, verified_name
 from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import region_name, split_region
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSpec:
-    """Check of the policy made concrete. `stage` is the name under which its load was stored.
+    """Check of the policy made concrete. `stage` is the name of its load: as stored, or of one region (`c4@eu`).
 
     `task` is the observed task; that of items sent among a load has the stage in its name (`add@c16`).
     `slo` and `target_ratio` are those of the requests there. `levels` are the closed-loop stages of the sweep, by name,
@@ -62,10 +63,16 @@ class CheckSpec:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Return every place of the load that the check reads."""
+        """Return every place of the load that the check reads, as stored."""
         if self.levels:
             return tuple(name for name, _ in self.levels)
-        return tuple(stage for stage in (self.stage, self.check.over) if stage is not None)
+        return tuple(split_region(stage)[0] for stage in (self.stage, self.check.over) if stage is not None)
+
+    @property
+    def over(self) -> str | None:
+        """Return the name of the load that it is held over, in the same region."""
+        region = None if self.stage is None else split_region(self.stage)[1]
+        return None if self.check.over is None else region_name(self.check.over, region)
 
 
 def concrete_checks(suite: Suite, evidence: Evidence) -> Iterator[CheckSpec]:
@@ -95,7 +102,9 @@ def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSp
             statistic = (check.statistic or "p50") if check.metric in LATENCY_METRICS else None
             for place in traffic_classes(suite):
                 if judges(check, place, suite.gate.checks):
-                    yield CheckSpec(check, statistic, place.name, slo=place.slo, target_ratio=place.target_ratio)
+                    for region in regions_of(check, suite.regions):
+                        stage = region_name(place.name, region)
+                        yield CheckSpec(check, statistic, stage, slo=place.slo, target_ratio=place.target_ratio)
         elif check.metric == "capacity":
             yield CheckSpec(check)
         elif check.metric == "knee":

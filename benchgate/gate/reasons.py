@@ -44,7 +44,7 @@ def check_title(spec: CheckSpec) -> str:
     title += f" {spec.statistic}" if spec.statistic else ""
     title += f" per {check.per}" if check.per else ""
     if spec.stage:
-        return f"{title} at {spec.stage}" + (f" over {check.over}" if check.over else "")
+        return f"{title} at {spec.stage}" + (f" over {spec.over}" if spec.over else "")
     if check.metric in TASK_METRICS:
         if spec.task and spec.task != "each":
             return f"{title} on {spec.task}"

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 START_WITHIN_NS = 5_000_000
 """Largest uncertainty of the common start of a stage whose edges are measured: bursts, profiles, no ramp."""
@@ -21,6 +22,7 @@ _CHRONYC_S = 2.0
 _NS = 1_000_000_000
 _US = 1_000
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
+_NANOSECONDS = 0x2000  # STA_NANO
 _TIME_ERROR = 5
 
 
@@ -43,12 +45,13 @@ class HostClock:
     """Clock of day of a machine, as its time service reports it.
 
     `kernel` identifies the running kernel: processes with the same one share a clock. `bound_ns` is the largest error
-    against true time; None where nothing synchronises the clock.
+    against true time; None where nothing synchronises the clock. `offset_ns` is the error that is being corrected.
     """
 
     kernel: str
     source: str | None = None  # "chrony" or "kernel"
     bound_ns: int | None = None
+    offset_ns: int | None = None
 
 
 def host_clock() -> HostClock:
@@ -57,24 +60,31 @@ def host_clock() -> HostClock:
         kernel = _BOOT_ID.read_text().strip()
     except OSError:
         kernel = socket.gethostname()
-    for source, find in (("chrony", _chrony_bound_ns), ("kernel", _kernel_bound_ns)):
-        if (bound_ns := find()) is not None:
-            return HostClock(kernel, source, bound_ns)
+    for source, find in (("chrony", _chrony_error), ("kernel", _kernel_error)):
+        if (error := find()) is not None:
+            return HostClock(kernel, source, *error)
     return HostClock(kernel)
 
 
-def _chrony_bound_ns() -> int | None:
+class ClockError(NamedTuple):
+    """Largest error of a clock against true time, and the offset that is being corrected, in ns."""
+
+    bound_ns: int
+    offset_ns: int
+
+
+def _chrony_error() -> ClockError | None:
     try:
         result = subprocess.run(
             ["chronyc", "-c", "tracking"], capture_output=True, text=True, timeout=_CHRONYC_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return chrony_bound_ns(result.stdout)
+    return chrony_error(result.stdout)
 
 
-def chrony_bound_ns(line: str) -> int | None:
-    """Return the largest error by a line of `chronyc -c tracking`; None if the clock is not synchronised.
+def chrony_error(line: str) -> ClockError | None:
+    """Return the error by a line of `chronyc -c tracking`; None if the clock is not synchronised.
 
     As chrony's manual has it: the offset being corrected, the root dispersion and half of the root delay.
     """
@@ -87,10 +97,10 @@ def chrony_bound_ns(line: str) -> int | None:
         return None
     if leap == "Not synchronised" or not 0 < stratum < 16:
         return None
-    return round((abs(offset_s) + dispersion_s + delay_s / 2) * _NS)
+    return ClockError(round((abs(offset_s) + dispersion_s + delay_s / 2) * _NS), round(offset_s * _NS))
 
 
-def _kernel_bound_ns() -> int | None:
+def _kernel_error() -> ClockError | None:
     """Return the error that NTP or PTP keeps in the kernel; it grows while they are silent."""
     if sys.platform != "linux":
         return None
@@ -101,7 +111,8 @@ def _kernel_bound_ns() -> int | None:
         return None
     if code in (-1, _TIME_ERROR) or state.status & _UNSYNCHRONISED:
         return None
-    return int(max(state.maxerror, state.esterror)) * _US
+    offset_ns = int(state.offset) * (1 if state.status & _NANOSECONDS else _US)
+    return ClockError(int(max(state.maxerror, state.esterror)) * _US, offset_ns)
 
 
 @dataclass(frozen=True, slots=True)

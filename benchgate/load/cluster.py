@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 import socket
 import time
@@ -24,12 +23,12 @@ from benchgate.load import cluster_worker as cluster_job
 from benchgate.load.clocks import Clock, host_clock, start_fault
 from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
+from benchgate.suite.load import check_scheduler
 from benchgate.system import lacking
 from benchgate.targets.address import ServerAddress
 
 # A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop.
 Client: TypeAlias = Any
-_ADDRESS = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}", re.ASCII)
 _CONNECT_S = 10
 _ANSWER_S = 30.0
 _LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
@@ -42,14 +41,19 @@ def require_scheduler(address: str) -> None:
 
     Cheap: the library is only looked up, not imported.
     """
-    if _ADDRESS.fullmatch(address) is None:
-        raise UsageError(f"--cluster: {address!r} is not a scheduler's address; write tcp://HOST:8786")
+    try:
+        check_scheduler(address)
+    except ValueError as error:
+        raise UsageError(f"--cluster: {error}") from None
     if find_spec("distributed") is None:
         raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
 
 
-def connected(address: str) -> Client:
-    """Return a client of the scheduler, with TLS as dask's settings say. Raises UsageError or ClusterError."""
+def connected(address: str, loop: Any = None) -> Client:
+    """Return a client of the scheduler, with TLS as dask's settings say; its calls run in this loop of tornado, if any.
+
+    Raises UsageError or ClusterError.
+    """
     require_scheduler(address)
     from distributed import Client as DistributedClient
 
@@ -68,7 +72,7 @@ def connected(address: str) -> Client:
 
     try:
         return SchedulerClient(  # type: ignore[no-untyped-call]  # distributed is typed in parts
-            address, timeout=_CONNECT_S, set_as_default=False, name="benchgate"
+            address, timeout=_CONNECT_S, set_as_default=False, name="benchgate", loop=loop
         )
     except ValueError as error:
         raise UsageError(
@@ -180,8 +184,12 @@ def _versions(report: Mapping[str, Any] | None) -> tuple[str | None, str | None]
 
 @dataclass(slots=True, eq=False)
 class RemoteWorker:
-    """The shard of the worker at `address`, which it knows as `job`. `why` says how it was lost, once it is."""
+    """The shard of the worker at `address`, which it knows as `job`. `why` says how it was lost, once it is.
 
+    `client` is that of the worker's scheduler.
+    """
+
+    client: Client
     address: str
     job: str
     shard: Shard
@@ -193,8 +201,9 @@ class RemoteWorker:
 
     @property
     def name(self) -> str:
-        """Return the worker's name in records, and its address."""
-        return f"{self.shard.name} at {self.address}"
+        """Return the worker's name in records, its address and its region."""
+        region = "" if self.shard.region is None else f" ({self.shard.region})"
+        return f"{self.shard.name} at {self.address}{region}"
 
     def mark_lost(self, why: str) -> None:
         """Give it up; the first reason counts."""
@@ -216,7 +225,9 @@ def with_clocks(whole: StageResult, seats: Sequence[RemoteWorker], tolerance_ns:
     if len(seats) < 2 or not known:
         return whole
     worst_ns = max(uncertain_ns for _, uncertain_ns in known)
-    whole = replace(whole, client=replace(whole.client, start_uncertainty_s=worst_ns / 1e9))
+    offset_s = max(abs(seat.clock.offset_ns) for seat in seats if seat.clock is not None) / 1e9
+    use = replace(whole.client, start_uncertainty_s=worst_ns / 1e9, clock_offset_s=offset_s)
+    whole = replace(whole, client=use)
     faults = [(seat, start_fault(uncertain_ns, tolerance_ns)) for seat, uncertain_ns in known]
     unsure = [f"{seat.name} {fault}" for seat, fault in faults if fault is not None]
     return _with_faults(whole, [*whole.client.faults, *unsure])
@@ -233,18 +244,21 @@ _READY_S = 120.0  # to start a process and open its connections
 _LOOK_S = 1.0  # between looks at who is still there
 _ASK_S = 0.05  # between questions whether a worker is ready
 _RENEW_S = 5.0  # between renewals of a worker's lease
+_SILENT_S = 60.0  # without an answer to one: the worker was stopped, and its scheduler may wait for it for ever
 _LEAVE_S = 10.0  # for the workers to end what they do
 
 
 class ClusterFleet:
     """Runs stages over `workers` of the cluster at this scheduler address; None: over all there are.
 
-    Use as a context manager. Entering it raises UsageError without dask.distributed, ClusterError when the cluster is
-    not there, has fewer workers, or runs another version.
+    With several `addresses` by region, each region sends an equal part from `workers` of its own cluster; None: from as
+    many as the smallest region has. Use as a context manager. Entering it raises UsageError without dask.distributed,
+    ClusterError when a cluster is not there, has fewer workers, or runs another version.
     """
 
-    def __init__(self, address: str, workers: int | None = None) -> None:
-        self.address = address
+    def __init__(self, addresses: str | Mapping[str, str], workers: int | None = None) -> None:
+        self._addresses = {"": addresses} if isinstance(addresses, str) else dict(addresses)
+        self._regions = () if isinstance(addresses, str) else tuple(addresses)
         self.workers = workers
         self._stack = ExitStack()
         self._name = f"benchgate-{secrets.token_hex(8)}"
@@ -253,8 +267,12 @@ class ClusterFleet:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            self._client: Client = stack.enter_context(connected(self.address))
-            self._client.sync(self._crew)
+            self._clients: dict[str, Client] = {}  # by region
+            for region, address in self._addresses.items():
+                loop = next((client.loop for client in self._clients.values()), None)  # one for all
+                self._clients[region] = stack.enter_context(connected(address, loop))
+            self._first = next(iter(self._clients.values()))
+            self._first.sync(self._crew)
             stack.callback(self._leave)
             self._stack = stack.pop_all()
         return self
@@ -270,45 +288,58 @@ class ClusterFleet:
         through; the workers go on until `salvage` or the end of the fleet.
         """
         self._stages += 1
-        result: StageResult = self._client.sync(self._run, stage, begins)
+        result: StageResult = self._first.sync(self._run, stage, begins)
         return result
 
     def salvage(self) -> StageResult:
         """Interrupt the stage and return what had been answered."""
-        whole = merged(self._client.sync(self._interrupt))
+        whole = merged(self._first.sync(self._interrupt))
         return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
 
-    async def _crew(self, url: str | None = None) -> list[str]:
-        """Return the workers to use now, in order of their addresses. One lost in an earlier stage is not missed."""
+    async def _crew(self, url: str | None = None) -> list[tuple[Client, str]]:
+        """Return the workers to use now, of each region in turn in order of their addresses.
+
+        One lost in an earlier stage is not missed.
+        """
+        crews = [await self._crew_of(region, url) for region in self._addresses]
+        places = min(map(len, crews))
+        return [
+            (client, crew[place])
+            for place in range(places)
+            for client, crew in zip(self._clients.values(), crews, strict=True)
+        ]
+
+    async def _crew_of(self, region: str, url: str | None) -> list[str]:
+        client, address = self._clients[region], self._addresses[region]
         needed = 1 if self._stages or self.workers is None else self.workers
         deadline_s = time.monotonic() + _COME_S
         while True:
-            workers = await workers_now(self._client)
+            workers = await workers_now(client)
             crew = sorted(address for address, status in workers.items() if status == "running")
             if len(crew) >= needed:
                 break
             if time.monotonic() >= deadline_s:
                 raise ClusterError(
-                    f"the cluster at {self.address} has {len(crew)} workers running, and the load needs {needed}: "
+                    f"the cluster at {address} has {len(crew)} workers running, and the load needs {needed}: "
                     "start more, or ask for fewer (--workers)"
                 )
             await asyncio.sleep(_LOOK_S)  # some may still be starting, or starting again
         crew = crew[: self.workers]
-        await versions_fit(self._client, crew)
+        await versions_fit(client, crew)
         if url is not None:
-            await reach_fits(self._client, crew, url)
+            await reach_fits(client, crew, url)
         return crew
 
     async def _run(self, stage: Shard, begins: Callable[[int], None] | None) -> StageResult:
         crew = await self._crew(stage.target.url)
-        shards = stage.split(len(crew))
+        shards = stage.split(len(crew), self._regions)
         self._seats = [
-            RemoteWorker(address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
-            for address, shard in zip(crew, shards, strict=False)  # a closed loop has no more workers than slots
+            RemoteWorker(client, address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)
+            for (client, address), shard in zip(crew, shards, strict=False)  # a closed loop has no more than its slots
         ]
         await asyncio.gather(*(self._assign(seat) for seat in self._seats))
         for seat in self._seats:
-            seat.future = self._client.submit(
+            seat.future = seat.client.submit(
                 cluster_job.do_shard,
                 seat.job,
                 key=seat.job,
@@ -335,7 +366,7 @@ class ClusterFleet:
     async def _assign(self, seat: RemoteWorker) -> None:
         """Send its shard, and not as an argument of the task: the scheduler keeps those, and it holds the API key."""
         refusals = await answered(
-            self._client.run(cluster_job.assign, self._name, seat.job, seat.shard, workers=[seat.address])
+            seat.client.run(cluster_job.assign, self._name, seat.job, seat.shard, workers=[seat.address])
         )
         if (refusal := refusals[seat.address]) is not None:
             raise ClusterError(f"worker {seat.address} {refusal}: wait for its end, or use another cluster")
@@ -351,7 +382,7 @@ class ClusterFleet:
         except BenchgateError as error:
             raise ClusterError(f"worker {seat.address}: {error}") from error
         except (CancelledError, KilledWorker):
-            await workers_now(self._client)  # a lost scheduler is not its worker's fault
+            await workers_now(seat.client)  # a lost scheduler is not its worker's fault
             return seat.located(None)
         finally:
             seat.ready.set()  # nobody waits for it any more
@@ -360,16 +391,20 @@ class ClusterFleet:
     async def _watch(self) -> None:
         """Give up seats whose worker is gone; the scheduler would wait for one of the same address."""
         while True:
-            here = await workers_now(self._client)
-            for seat in self._seats:
-                if seat.address not in here:
-                    seat.mark_lost("was lost")
+            for client in self._clients.values():
+                here = await workers_now(client)
+                for seat in self._seats:
+                    if seat.client is client and seat.address not in here:
+                        seat.mark_lost("was lost")
             await asyncio.sleep(_LOOK_S)
 
     async def _renew_lease(self, seat: RemoteWorker) -> None:
-        while True:
-            if await self._call(seat, cluster_job.is_ready):
-                seat.ready.set()
+        while not seat.lost.is_set():
+            try:
+                if await asyncio.wait_for(self._call(seat, cluster_job.is_ready), _SILENT_S):
+                    seat.ready.set()
+            except TimeoutError:
+                seat.mark_lost(f"did not answer for {_SILENT_S:.0f} s")
             await asyncio.sleep(_RENEW_S if seat.ready.is_set() else _ASK_S)
 
     async def _all_ready(self) -> None:
@@ -389,7 +424,7 @@ class ClusterFleet:
         for seat in self._seats:
             if seat.lost.is_set():
                 continue
-            seat.clock = await clock_of(self._client, seat.address)
+            seat.clock = await clock_of(seat.client, seat.address)
             if seat.clock is None:
                 seat.mark_lost("did not report its time")
             else:
@@ -406,7 +441,7 @@ class ClusterFleet:
     async def _call(self, seat: RemoteWorker, function: Any, *args: Any) -> Any:
         """Call a function on a worker. Return None when it cannot be reached; the scheduler knows if it is lost."""
         try:
-            answers = await self._client.run(function, seat.job, *args, workers=[seat.address])
+            answers = await seat.client.run(function, seat.job, *args, workers=[seat.address])
         except (OSError, RuntimeError, AttributeError):  # the last two of a client that is closing
             return None
         return answers[seat.address]
@@ -424,9 +459,10 @@ class ClusterFleet:
 
     def _leave(self) -> None:
         """Leave nothing behind on the workers; those that do not hear it find out by themselves."""
-        if self._client.status == "running":  # else it would wait for its scheduler to come back
-            with suppress(OSError):
-                self._client.sync(self._client.run, cluster_job.release, self._name, callback_timeout=_LEAVE_S)
+        for client in self._clients.values():
+            if client.status == "running":  # else it would wait for its scheduler to come back
+                with suppress(OSError):
+                    client.sync(client.run, cluster_job.release, self._name, callback_timeout=_LEAVE_S)
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event) -> None:

@@ -23,11 +23,11 @@ from benchgate.load.decode.record import decode, failure_and_content
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.shards import ClassShare, Shard
 from benchgate.load.spool import Phase, read_spool
-from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use
+from benchgate.model.columns import ColumnBuilder, concatenate_columns, split_by_use, with_region
 from benchgate.model.records import ABSENT, ErrorClass, IntArray, RequestColumns, RequestRecord, VerifiedAnswer
 from benchgate.model.request import ModelRequest
 from benchgate.model.request_metrics import succeeded
-from benchgate.model.run import ClientUse
+from benchgate.model.run import ClientUse, merged_addresses
 from benchgate.plan.model import VerifiedItem
 from benchgate.targets.dialect import Target
 
@@ -63,7 +63,7 @@ class ClassResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageResult:
-    """A stage, class by class.
+    """A stage, class by class. `region` is that of a single share of a labelled shard.
 
     `down_after_s`: how long after the start the target stopped accepting connections, when it was given up for that.
     What was due later was not even tried, and in a closed loop for a time is in no record.
@@ -72,6 +72,7 @@ class StageResult:
     classes: tuple[ClassResult, ...]
     client: ClientUse
     down_after_s: float | None = None
+    region: str | None = None
 
     @classmethod
     def of(
@@ -340,6 +341,8 @@ def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
         closed_early=sum(use.closed_early for use in uses),
         faults=tuple(chain.from_iterable(use.faults for use in uses)),
         start_uncertainty_s=worst(use.start_uncertainty_s for use in uses),
+        clock_offset_s=worst(use.clock_offset_s for use in uses),
+        addresses=merged_addresses(use.addresses for use in uses),
     )
 
 
@@ -349,7 +352,15 @@ _UNKNOWN = ClientUse(cpu_s=0.0, wall_s=0.0, workers=1)
 def read_result(shard: Shard, spool: Path, use: ClientUse, down_after_s: float | None = None) -> StageResult:
     """Decode the spools of a shard; of an interrupted one what had ended by then."""
     pairs = zip(shard.parts, shard.spools(spool), strict=True)
-    return StageResult(tuple(read_class(part, place, shard.target) for part, place in pairs), use, down_after_s)
+    classes = (read_class(part, place, shard.target) for part, place in pairs)
+    return StageResult(tuple(_in_region(one, shard.region) for one in classes), use, down_after_s)
+
+
+def _in_region(read: ClassResult, region: str | None) -> ClassResult:
+    if region is None:
+        return read
+    left, ramp = with_region(read.left, region), with_region(read.ramp, region)
+    return replace(read, requests=with_region(read.requests, region), left=left, ramp=ramp)
 
 
 def salvage(shard: Shard) -> StageResult:
@@ -392,12 +403,8 @@ def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
                 unsent.add(record)
         parts = split_by_use(unsent.columns())
         requests, ramp = ([read.requests, parts.measured], [read.ramp, parts.ramp])
-        classes.append(
-            replace(
-                read,
-                requests=concatenate_columns(requests),
-                ramp=concatenate_columns(ramp),
-                answers=tuple(answers),
-            )
+        whole = replace(
+            read, requests=concatenate_columns(requests), ramp=concatenate_columns(ramp), answers=tuple(answers)
         )
+        classes.append(_in_region(whole, shard.region))
     return replace(left, classes=tuple(classes), client=replace(_UNKNOWN, faults=(fault,)))

@@ -60,7 +60,10 @@ class ShardedStage:
 
 @dataclass(frozen=True, slots=True)
 class ShardBegin:
-    """Beginning of a shard: its stage, its number from 0, and the process. `secrets` names variables, not values."""
+    """Beginning of a shard: its stage, its number from 0, and the process. `secrets` names variables, not values.
+
+    `region` is the label of where it was sent from, if it has one.
+    """
 
     stage: ShardedStage
     shard: int
@@ -68,16 +71,19 @@ class ShardBegin:
     pid: int
     clock: HostClock
     secrets: tuple[str, ...] = ()
+    region: str | None = None
 
     @classmethod
-    def here(cls, stage: ShardedStage, shard: int, secrets: tuple[str, ...]) -> Self:
+    def here(cls, stage: ShardedStage, shard: int, secrets: tuple[str, ...], region: str | None = None) -> Self:
         """Return the beginning of a shard that this process sends."""
-        return cls(stage, shard, socket.gethostname() or platform.node(), os.getpid(), host_clock(), secrets)
+        host = socket.gethostname() or platform.node()
+        return cls(stage, shard, host, os.getpid(), host_clock(), secrets, region)
 
     @property
     def name(self) -> str:
-        """Return the name of the shard for people, with its host."""
-        return f"shard {self.shard}/{self.stage.shards} on {self.host}"
+        """Return the name of the shard for people, with its host and its region."""
+        region = "" if self.region is None else f" ({self.region})"
+        return f"shard {self.shard}/{self.stage.shards} on {self.host}{region}"
 
 
 class ShardFiles:
@@ -125,7 +131,7 @@ class ShardFiles:
                 "codec": codec.CODEC,
                 "records": sum(group.recorded for group in result.classes),
                 "classes": classes,
-                "client": asdict(result.client),
+                "client": result.client.to_document(),
                 "down_after_s": result.down_after_s,
             }
         )
@@ -181,8 +187,7 @@ class ShardFiles:
                         group["in_steady_state"],
                     )
                 )
-            client = ClientUse(**end["client"] | {"faults": tuple(end["client"]["faults"])})
-            return StageResult(tuple(classes), client, end["down_after_s"])
+            return StageResult(tuple(classes), ClientUse.from_document(end["client"]), end["down_after_s"])
         except FileNotFoundError:
             return "did not come to its end"
         except (OSError, ValueError, TypeError, KeyError, EvidenceError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from benchgate.load.clocks import START_WITHIN_NS
+from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
 from benchgate.plan.vocabulary import Vocabulary
@@ -153,12 +154,12 @@ class RepeatedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SaltedRequests:
-    """Planned requests with prompts salted (`plan.salt`) by vocabulary and noise of their class when prepared."""
+    """Planned requests with prompts salted (`plan.salt`) by vocabulary and media of their class when prepared."""
 
     requests: PlannedRequests
     salt: int
     vocabulary: Vocabulary
-    noise: bool = False
+    generated: frozenset[MediaKind] = frozenset()
 
     @property
     def endless(self) -> bool:
@@ -166,7 +167,7 @@ class SaltedRequests:
         return self.requests.endless
 
     def __iter__(self) -> Iterator[PlannedRequest]:
-        return map(Salter(self.salt, self.vocabulary, noise=self.noise).request, self.requests)
+        return map(Salter(self.salt, self.vocabulary, self.generated).request, self.requests)
 
     def share(self, worker: int, workers: int) -> SaltedRequests:
         """The same requests as without salt."""
@@ -253,7 +254,7 @@ class Shard:
 
     `spool` is the file that keeps responses until they are decoded; None for a temporary one. With `audit`, the
     kernel's receive timestamps are compared with ours. `start_at_ns` is the shared start in ns since 1970, where it was
-    fixed beforehand; None where the workers get it once all are ready.
+    fixed beforehand; None where the workers get it once all are ready. `region` is where its worker stands, if known.
     """
 
     target: Target
@@ -264,6 +265,8 @@ class Shard:
     spool: Path | None = None
     audit: bool = False
     start_at_ns: int | None = None
+    region: str | None = None
+    by_grpc: bool = False
 
     @classmethod
     def of(
@@ -277,10 +280,11 @@ class Shard:
         ramp: Ramp | None = None,
         service_s: float | None = None,
         lead_ns: int = 0,
+        by_grpc: bool = False,
     ) -> Self:
         """A whole stage of one class of traffic."""
         part = ClassShare("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
-        return cls(target, (part,), limits, audit=audit)
+        return cls(target, (part,), limits, audit=audit, by_grpc=by_grpc)
 
     @property
     def start_tolerance_ns(self) -> int:
@@ -296,17 +300,22 @@ class Shard:
         """The files of its classes, where the first one's is known."""
         return (first, *(first.with_name(f"{first.name}-{place}") for place in range(1, len(self.parts))))
 
-    def split(self, workers: int) -> list[Shard]:
+    def split(self, workers: int, regions: Sequence[str] = ()) -> list[Shard]:
         """A whole stage dealt out. Together the shares ask the same at the same instants, however many there are.
 
         A closed loop has no more workers than slots. Traffic in the background has no worker of its own: it ends when
-        the rest of its worker's share does.
+        the rest of its worker's share does. Workers take turns over the `regions`; where each region has as many, its
+        requests do not depend on how many.
         """
         foreground = [part.level.concurrency or workers for part in self.parts if not part.background]
         workers = min(workers, max(foreground, default=1))
         return [
             replace(
-                self, parts=tuple(part.share(worker, workers) for part in self.parts), worker=worker, workers=workers
+                self,
+                parts=tuple(part.share(worker, workers) for part in self.parts),
+                worker=worker,
+                workers=workers,
+                region=regions[worker % len(regions)] if regions else self.region,
             )
             for worker in range(workers)
         ]
@@ -341,7 +350,9 @@ def stage_shard(
         if group.ramp is not None and group.concurrency is None:
             lead_s = max(lead_s, group.ramp.service_times * unit_s)
     parts = tuple(_part(group, units_s.get(group.name), lead_s, salt) for group in stage.classes)
-    return Shard(target, parts, limits, audit=audit)
+    first = [request for group in stage.classes for request in group.requests[:1]]
+    by_grpc = any(ENDPOINTS[request.ask.endpoint].by_grpc for request in first)
+    return Shard(target, parts, limits, audit=audit, by_grpc=by_grpc)
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:
@@ -362,7 +373,7 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
         pool = _salted(group, group.ramp.pool(), salt)
         ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
     planned = PlannedRequests(group.requests)
-    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.generated)
     if isinstance(group.requests, GeneratedRequests):
         requests = PlannedRequests(group.requests.salted(salt))
     return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
@@ -372,4 +383,5 @@ def _salted(group: PlannedClass, requests: Sequence[PlannedRequest], salt: int) 
     """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
     if isinstance(requests, GeneratedRequests):
         return requests.salted(salt)
-    return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))
+    salter = Salter(salt, group.vocabulary, group.generated)
+    return requests if salt == 0 else tuple(map(salter.request, requests))

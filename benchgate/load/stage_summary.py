@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from benchgate.gate.evidence.client_strain import saturation_reasons
@@ -72,39 +72,84 @@ class Offered:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedShares:
+    """A stage merged from its shares, and the part of each region."""
+
+    whole: StageResult | StageSummary
+    regions: Mapping[str, RegionPart]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionPart:
+    """Part of a stage that was sent from a region, by some of its `shares`."""
+
+    result: StageResult | StageSummary
+    shares: int
+
+
 def merge_shares(
     shares: Iterable[StageResult], records: int, offered: Offered, *, exact: int = EXACT_RECORDS
-) -> StageResult | StageSummary:
+) -> MergedShares:
     """Merge the shares of a stage, which have so many `records` together; the order of the shares does not matter.
 
-    Up to `exact` records the result holds every one. Beyond that, each share is summarised and let go before the next
+    Up to `exact` records the results hold every one. Beyond that, each share is summarised and let go before the next
     one is read: memory holds one share.
     """
-    return merged(list(shares)) if records <= exact else summarise(shares, offered)
+    if records <= exact:
+        held = list(shares)
+        each = {name: [one for one in held if one.region == name] for one in held if (name := one.region) is not None}
+        return MergedShares(merged(held), {name: RegionPart(merged(own), len(own)) for name, own in each.items()})
+    total, parts = _Summing(offered), dict[str, _Summing]()
+    for share in shares:
+        total.add(share)
+        if share.region is not None:
+            parts.setdefault(share.region, _Summing(offered)).add(share)
+    return MergedShares(total.summary(), {name: RegionPart(one.summary(), one.shares) for name, one in parts.items()})
 
 
 def summarise(shares: Iterable[StageResult], offered: Offered) -> StageSummary:
     """Summarise the shares of a stage one after another."""
-    classes: dict[str, ClassSummary] = {}
-    uses: list[ClientUse] = []
-    down_after_s: list[float] = []
-    saturation, miscounts = Counter[str](), Counter[str]()
+    summing = _Summing(offered)
     for share in shares:
-        uses.append(share.client)
-        down_after_s += [] if share.down_after_s is None else [share.down_after_s]
+        summing.add(share)
+    return summing.summary()
+
+
+class _Summing:
+    """Summary of shares that are added one after another."""
+
+    def __init__(self, offered: Offered) -> None:
+        self._offered = offered
+        self._classes: dict[str, ClassSummary] = {}
+        self._uses: list[ClientUse] = []
+        self._down_after_s: list[float] = []
+        self._saturation, self._miscounts = Counter[str](), Counter[str]()
+
+    @property
+    def shares(self) -> int:
+        """Return how many were added."""
+        return len(self._uses)
+
+    def add(self, share: StageResult) -> None:
+        offered = self._offered
+        self._uses.append(share.client)
+        self._down_after_s += [] if share.down_after_s is None else [share.down_after_s]
         for part in share.classes:
-            if part.name not in classes:
+            if part.name not in self._classes:
                 measured, ramp = (RequestSummary(offered.slo, offered.seed) for _ in range(2))
-                classes[part.name] = ClassSummary(part.name, measured, ramp)
-            classes[part.name].add(part)
+                self._classes[part.name] = ClassSummary(part.name, measured, ramp)
+            self._classes[part.name].add(part)
             use = replace(share.client, faults=())
-            saturation.update(saturation_reasons(use, part.requests, offered.rate_rps))
+            self._saturation.update(saturation_reasons(use, part.requests, offered.rate_rps))
             doubt = miscounted(part.requests, offered.output_tokens)
-            miscounts.update([] if doubt is None else [doubt])
-    client = merged_use(uses)
-    reasons = (*client.faults, *_commonest(saturation, len(uses)))
-    down = min(down_after_s, default=None)
-    return StageSummary(tuple(classes.values()), client, down, reasons, _commonest(miscounts, len(uses)))
+            self._miscounts.update([] if doubt is None else [doubt])
+
+    def summary(self) -> StageSummary:
+        client, shares = merged_use(self._uses), self.shares
+        reasons = (*client.faults, *_commonest(self._saturation, shares))
+        down = min(self._down_after_s, default=None)
+        return StageSummary(tuple(self._classes.values()), client, down, reasons, _commonest(self._miscounts, shares))
 
 
 def _commonest(found: Counter[str], shares: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +119,12 @@ def split_by_use(columns: RequestColumns) -> RowsByUse:
 def select_rows(columns: RequestColumns, which: BoolArray) -> RequestColumns:
     """Return the marked rows in order; the columns themselves if all are marked."""
     return columns if which.all() else _rows(columns, np.flatnonzero(which))
+
+
+def with_region(columns: RequestColumns, region: str | None) -> RequestColumns:
+    """Return the rows as sent from one region."""
+    codes = np.zeros(len(columns), dtype=np.int32)
+    return replace(columns, region=TextColumn((region,) if len(columns) else (), codes))
 
 
 def concatenate_columns(parts: Sequence[RequestColumns]) -> RequestColumns:

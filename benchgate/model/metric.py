@@ -213,6 +213,7 @@ POINTS_METRICS = names_of(lambda metric: metric.margin == "points")
 ADVISORY_METRICS = names_of(lambda metric: metric.advisory)
 OVER_STAGE_METRICS = names_of(lambda metric: metric.over_stage)
 FAILURE_METRICS = ("goodput", "error_rate")  # metrics that bound how many requests fail
+REGIONAL_METRICS = (*LATENCY_METRICS, *FAILURE_METRICS)  # metrics that each region of a load has of its own
 PER_ACCELERATOR_METRICS = (*THROUGHPUT_METRICS, "capacity")  # metrics that add up over the accelerators of a deployment
 MIN_ABS_METRICS = (*LATENCY_METRICS, *THROUGHPUT_METRICS)
 """Metrics of which a change may be too small to matter, whatever its ratio."""

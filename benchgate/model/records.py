@@ -33,7 +33,7 @@ ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 OPTIONAL_COLUMNS = (
     "first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns",
     "answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model",
-    "session",
+    "session", "region",
 )  # fmt: skip
 """Columns of requests missing in runs of earlier versions."""
 NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
@@ -49,7 +49,7 @@ NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
     }
 )
 """Types of integer columns with fewer than 64 bits, to save memory."""
-TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model")
+TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model", "region")
 """Text columns of requests, with few distinct values."""
 INVALID_CHOICE = "[invalid]"  # `choice` of an eval item in which lm-eval's extraction found no answer
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
@@ -210,6 +210,7 @@ class RequestRecord:
     ramp: bool = False  # sent while the stage filled or drained: in the error rate, but no latency, rate, SLO
     answer_model: str | None = None  # model named in the answer
     session: int | None = None  # number of the first request of its conversation or agent session
+    region: str | None = None  # where it was sent from; None for a load without regions
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -250,6 +251,7 @@ class RequestColumns:
     error: TextColumn
     error_detail: TextColumn
     answer_model: TextColumn
+    region: TextColumn
 
     def __post_init__(self) -> None:
         for name in TEXT_COLUMNS:
@@ -276,8 +278,11 @@ class RequestColumns:
         return cls(**columns)
 
     def to_columns(self) -> ColumnMap:
-        """Return the columns by name, for the store."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        """Return the columns by name, for the store; `region` only where a request has one."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.region.words in ((), (None,)):
+            del columns["region"]
+        return columns
 
     @classmethod
     def from_columns(cls, columns: ColumnMap) -> RequestColumns:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -144,6 +145,25 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerAddresses:
+    """Addresses of the server for workers (from 0) that saw the same ones: by DNS, and those they connected to."""
+
+    workers: tuple[int, ...]
+    resolved: tuple[str, ...]
+    connected: tuple[str, ...]
+    region: str | None = None
+
+
+def merged_addresses(found: Iterable[Sequence[WorkerAddresses]]) -> tuple[WorkerAddresses, ...]:
+    """Put workers of a region that saw the same addresses together, in order of their first one."""
+    workers: dict[WorkerAddresses, set[int]] = {}
+    for one in chain.from_iterable(found):
+        workers.setdefault(replace(one, workers=()), set()).update(one.workers)
+    together = [replace(seen, workers=tuple(sorted(numbers))) for seen, numbers in workers.items()]
+    return tuple(sorted(together, key=lambda one: one.workers))
+
+
+@dataclass(frozen=True, slots=True)
 class ClientUse:
     """Resources and delays of the load generator during one stage."""
 
@@ -157,8 +177,24 @@ class ClientUse:
     read_delay_by: Literal["canary", "kernel"] | None = None  # events at known times, or timestamps
     faults: tuple[str, ...] = ()  # workers lost or late: the load differed from the plan
     start_uncertainty_s: float | None = None  # between machines by their clocks; None on one machine
+    clock_offset_s: float | None = None  # largest of a machine's clock, which the start allows for; as far as known
     unasked: int = 0  # data without a request under way, except closing
     closed_early: int = 0  # kept connections closed by the server within a second of an answer
+    addresses: tuple[WorkerAddresses, ...] = ()  # of the server, by worker; empty in runs of earlier versions
+
+    def to_document(self) -> dict[str, object]:
+        """Return it as plain JSON values."""
+        absent = {name for name in ("addresses", "clock_offset_s") if getattr(self, name) in (None, ())}
+        return {name: value for name, value in asdict(self).items() if name not in absent}
+
+    @classmethod
+    def from_document(cls, found: Mapping[str, Any]) -> ClientUse:
+        """Read what `to_document` wrote. Raises KeyError, TypeError and ValueError for anything else."""
+        addresses = tuple(
+            WorkerAddresses(tuple(one["workers"]), tuple(one["resolved"]), tuple(one["connected"]), one["region"])
+            for one in found.get("addresses", ())
+        )
+        return cls(**{**found, "faults": tuple(found.get("faults", ())), "addresses": addresses})
 
     @property
     def cpu_share(self) -> float:

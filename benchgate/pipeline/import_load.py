@@ -119,8 +119,12 @@ def save_load(store_address: str, document: Mapping[str, Any], label: str | None
         environment={MEASURED_BY: LOAD_TOOL, "version": __version__},
         arms={Arm.CANDIDATE: deployment},
     )
-    numbers = ({key: value for key, value in metric.items() if key != "unit"} for metric in document["metrics"])
-    rows = [MetricRow(Arm.CANDIDATE, stage=document["stage"], task=None, **number) for number in numbers]
+    parts = (document, *document.get("regions", {}).values())
+    rows = [
+        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **{k: v for k, v in metric.items() if k != "unit"})
+        for part in parts
+        for metric in part["metrics"]
+    ]
     note = {
         "format": LOAD_TOOL,
         "tool": LOAD_TOOL,

@@ -102,15 +102,15 @@ def _measure_load(work: Work, writer: RunWriter, servers: Deployed) -> Sequence[
         tasks = verifiable_tasks(work.plan.tasks)
         prompts = make_prompts(servers.targets[Arm.BASELINE], tasks, suite.quality, suite.limits, work.log_dir)
     fleet: Fleet | ClusterFleet
-    if work.cluster is not None:
-        fleet = ClusterFleet(work.cluster, None if load.workers == "auto" else load.workers)
+    if work.clusters is not None:
+        fleet = ClusterFleet(work.clusters, None if load.workers == "auto" else load.workers)
     else:
         folder = work.log_dir / "load"
         shutil.rmtree(folder, ignore_errors=True)  # a killed session leaves its incomplete files there
         watch = work.progress.figures if work.progress.watches_requests else None
         fleet = Fleet(work.workers, folder, watch=watch)
     with fleet, ExitStack() as stack:
-        if work.cluster is None and (warning := missing_warning()) is not None:
+        if work.clusters is None and (warning := missing_warning()) is not None:
             work.progress.note(warning)
         samplers: dict[Arm, Sampler] = {}
         for arm, target in servers.targets.items():

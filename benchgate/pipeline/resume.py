@@ -129,7 +129,7 @@ def _remaining_work(
 ) -> Work:
     """Return what is left to measure of a run. Raises UsageError for a run that cannot be resumed."""
     completed = read_checkpoint(suite, plan, journal)
-    require_resumable(run, completed, by_cluster=options.cluster is not None)
+    require_resumable(run, completed, by_cluster=options.cluster is not None or bool(suite.regions))
     # As many load generator processes as before, whatever this machine's client profile says.
     if len(completed.load.workers) == 1 and not completed.load.by_cluster:
         (workers,) = completed.load.workers

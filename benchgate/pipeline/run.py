@@ -91,7 +91,7 @@ def measure_run(
     Raises UsageError if this machine cannot send the load, or another run measures one of the servers.
     """
     workers = 1
-    if options.cluster is None:
+    if options.cluster is None and not suite.regions:
         client, cpus = known_client(store), usable_cpus()
         if problems := client_problems(suite, plan, client, cpus):
             raise UsageError("\n".join(problems))

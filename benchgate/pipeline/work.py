@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,11 @@ class Work:
     salt: int = 0
     completed: Completed = NOTHING_COMPLETED
     session: int = 0
+
+    @property
+    def clusters(self) -> str | Mapping[str, str] | None:
+        """Return the scheduler of the cluster that sends the load, or those of its regions; None for this machine."""
+        return self.cluster or self.suite.regions or None
 
     @property
     def starts_left(self) -> bool:

@@ -53,6 +53,7 @@ from benchgate.stats.quantiles import min_n_for_quantile, min_n_for_upper_limit
 from benchgate.stats.sequential import look_alphas
 from benchgate.suite.error_budget import BURN, BURN_ALARM, ErrorBudget, worst_share
 from benchgate.suite.schema import Suite, budget_classes
+from benchgate.suite.stages import region_name
 from benchgate.units import as_written, show_percent, show_points
 
 _NAMED = 3
@@ -206,6 +207,12 @@ def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
                     begun = sum(request.turn is not None and request.turn.turn == 0 for request in requests)
                     sessions.setdefault(stage.observed_as(group), []).append(begun)
     tails = look_alphas([look / looks[-1] for look in looks], suite.gate.alpha)
+    for each in (counts, sessions):  # of the region with the fewest
+        each |= {
+            region_name(name, region): [count // len(suite.regions) for count in found]
+            for name, found in tuple(each.items())
+            for region in suite.regions
+        }
     by_name = ({name: tuple(found) for name, found in each.items()} for each in (counts, sessions))
     return PlannedLoad(LookSchedule(looks, tails), *by_name)
 

@@ -338,8 +338,8 @@ def _most_searched(suite: Suite) -> int:
 
 
 def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
-    """Explain every stage beyond this machine's load generator; empty without a profile."""
-    if profile is None:
+    """Explain every stage beyond this machine's load generator; empty without a profile, and if regions send."""
+    if profile is None or suite.regions:
         return ()
     workers = max_workers(suite, cpus)
     found = (client_overload(demand, profile, workers) for demand in stage_demands(plan))
@@ -347,11 +347,11 @@ def client_problems(suite: Suite, plan: Plan, profile: ClientProfile | None, cpu
 
 
 def _client_unknowns(suite: Suite, plan: Plan, profile: ClientProfile | None, cpus: int) -> tuple[str, ...]:
-    """Explain every stage that may be beyond this machine's load generator; empty without a profile.
+    """Explain every stage that may be beyond this machine's load generator; empty without a profile, or with regions.
 
     A search with such levels is no problem: usually it ends before, else it reports it.
     """
-    if profile is None:
+    if profile is None or suite.regions:
         return ()
     workers = max_workers(suite, cpus)
     found = [client_uncertainty(demand, profile, workers) for demand in stage_demands(plan)]

@@ -250,6 +250,8 @@ def measurement_sha256(suite: Suite, plan: Plan) -> str:
             "quality": {"memory_bytes": True, "tasks": {"__all__": {"expect"}}},
         },
     )
+    if suite.regions:
+        measured["load"]["regions"] = sorted(suite.regions)  # wherever their schedulers are
     return sha256_of({"asked": measured, "plan": plan.sha256})
 
 

@@ -56,6 +56,13 @@ def duration(seconds: float | None) -> str:
     return NOT_MEASURED if seconds is None else units.show_duration(seconds)
 
 
+def signed_duration(seconds: float | None) -> str:
+    """Show a difference of two durations with its sign."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOT_APPLICABLE
+    return f"{'+' if seconds >= 0 else _MINUS}{units.show_duration(abs(seconds))}"
+
+
 def percent(ratio: float | None) -> str:
     """Show 0.0512 as `5.12 %`."""
     return NOT_MEASURED if ratio is None else _percent(ratio)

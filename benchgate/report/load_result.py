@@ -59,6 +59,9 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
     if ok:
         yield from _latencies(document, screen)
         yield ""
+    if document.get("regions"):
+        yield from _regions(document["regions"], screen)
+        yield ""
     slo, verdict = document["slo"], document.get("verdict")
     if slo is not None and sent:
         yield from _labelled(screen, "goodput", f"{show_percent(document['goodput_ratio'])} within {_slo(slo)}")
@@ -133,6 +136,8 @@ def _load(load: Document) -> str:
 def _content(load: Document) -> str:
     if load["prompts"] is not None:
         return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
+    if load.get("audio_s") is not None:
+        return f"{show_duration(load['audio_s'])} of audio in"
     return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
 
 
@@ -156,6 +161,23 @@ def _latencies(document: Document, screen: Screen) -> Iterator[str]:
                                   Style.DIM)  # fmt: skip
 
 
+def _regions(regions: Mapping[str, Document], screen: Screen) -> Iterator[str]:
+    """Yield TTFT and goodput of each region, and how far its median TTFT lies above that of the quickest."""
+    medians = [one["ttft_s"]["p50"] for one in regions.values() if one["ttft_s"]["p50"] is not None]
+    rows: list[list[str | Cell]] = []
+    for name, one in regions.items():
+        requests, ttft = one["requests"], [one["ttft_s"][quantile] for quantile in ("p50", "p95", "p99")]
+        decimals = _decimals(ttft[0] or 0.0)
+        above = NOT_APPLICABLE if ttft[0] is None else f"{(ttft[0] - min(medians)) * 1000:+,.{decimals}f}"
+        times = ("∞" if value is None else f"{value * 1000:,.{decimals}f}" for value in ttft)
+        good = NOT_APPLICABLE if one["goodput_ratio"] is None else show_percent(one["goodput_ratio"])
+        verdict = one.get("verdict")
+        outcome = "" if verdict is None else str(verdict["outcome"])
+        rows.append([name, f"{requests['ok']:,} of {requests['scheduled']:,}", *times, above, good, outcome])
+    titles = ("region", "succeeded", "TTFT p50, ms", "p95", "p99", "over the quickest", "goodput", "")
+    yield from table_lines(screen, titles, rows, right=range(1, len(titles) - 1))
+
+
 def _decimals(seconds: float) -> int:
     return 2 if seconds < 0.00995 else 1 if seconds < 0.9995 else 0
 
@@ -173,7 +195,10 @@ def _client(document: Document) -> str:
         figures.append(f"{show_number(client['cpu_us_per_token'])} µs CPU/token")
     delays = {"send lag": document["send_lag_s"]["p99"], "read delay": client["read_delay_s"]["p99"]}
     shown = ", ".join(f"{title} {show_duration(value)}" for title, value in delays.items() if value is not None)
-    return ", ".join([*figures, *([f"p99 {shown}"] if shown else [])])
+    figures += [f"p99 {shown}"] if shown else []
+    if client["start_uncertainty_s"] is not None:
+        figures.append(f"started within {show_duration(client['start_uncertainty_s'])}")
+    return ", ".join(figures)
 
 
 def _verdict(verdict: Document, screen: Screen) -> Iterator[str]:

@@ -159,7 +159,7 @@ def _read_value(column: Column[Any], value: object, place: str) -> object:
         raise EvidenceError(f"{place} is {_quote(value)}; expected a finite number")
     if not isinstance(value, str):
         raise EvidenceError(f"{place} is {_quote(value)}; expected text")
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+    if not rows.is_plain_text(value):
         raise EvidenceError(f"{place} is {_quote(value)}; expected plain text (NUL or half a character is in it)")
     return value
 

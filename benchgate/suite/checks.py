@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
@@ -20,6 +20,7 @@ from benchgate.model.metric import (
     PER_ACCELERATOR_METRICS,
     PERCENT_METRICS,
     POINTS_METRICS,
+    REGIONAL_METRICS,
     TASK_METRICS,
     TELEMETRY_METRICS,
     MetricName,
@@ -32,6 +33,7 @@ from benchgate.suite.types import (
     WHOLE,
     Expected,
     Flag,
+    Name,
     Section,
     Written,
     is_stored,
@@ -152,6 +154,10 @@ class Check(Section):
         "background",
         alias="class",
     )
+    region: Name | None = optional(
+        "Region of `load.regions` in which a latency, `goodput` or `error_rate` is judged. Default: every region, each "
+        "judged separately; all other metrics are of all regions together"
+    )
     per: Literal["accelerator"] | None = optional(
         f"With `{'`, `'.join(PER_ACCELERATOR_METRICS[:-1])}` and `{PER_ACCELERATOR_METRICS[-1]}`: the value of each "
         "arm divided by its `accelerators`, which the deployments must then state; `margin`, `min` and `min_abs` are "
@@ -190,7 +196,7 @@ class Check(Section):
     )
     allow_underpowered: Flag = optional("The same as in `gate`, for this check alone", default=False)
 
-    @field_validator("statistic", "of", "stage", "class_name", "per", "over", "task")
+    @field_validator("statistic", "of", "stage", "class_name", "region", "per", "over", "task")
     @classmethod
     def _belongs_to_its_metric(cls, value: str | None, info: ValidationInfo) -> str | None:
         metric, owners = info.data.get("metric"), _OWNERS[str(info.field_name)]
@@ -280,6 +286,7 @@ _OWNERS = {
     "of": ("error_rate",),
     "stage": (*_OF_A_STAGE, "accuracy"),
     "class_name": tuple(name for name in _OF_A_STAGE if name not in TELEMETRY_METRICS),
+    "region": REGIONAL_METRICS,
     "per": PER_ACCELERATOR_METRICS,
     "over": OVER_STAGE_METRICS,
     "task": TASK_METRICS,
@@ -300,6 +307,13 @@ def judges(check: Check, traffic: TrafficClass, checks: Sequence[Check]) -> bool
     if not _counts_all_failures(check) or (check.metric == "goodput" and not traffic.has_own_slo):
         return False
     return not any(_counts_all_failures(other) and _names(other, traffic) for other in checks)
+
+
+def regions_of(check: Check, regions: Collection[str]) -> tuple[str | None, ...]:
+    """Return the regions that a check is judged in, one by one; None alone for all of them together."""
+    if not regions or check.metric not in REGIONAL_METRICS:
+        return (None,)
+    return tuple(regions) if check.region is None else (check.region,)
 
 
 def covers(check: Check, traffic: TrafficClass) -> bool:

@@ -45,6 +45,7 @@ from benchgate.suite.types import (
     Section,
     Whole,
     Written,
+    checked,
     is_stored,
     key,
     optional,
@@ -149,6 +150,19 @@ _BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alo
 _PER_SLOT = 2  # warm-up requests per slot of a closed loop: one fills the batch, one meets it full
 _MOST_WARMUP = 10_000
 
+_SCHEDULER = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}", re.ASCII)
+
+
+def check_scheduler(address: str) -> None:
+    """Raise ValueError for an address that can be no dask scheduler's."""
+    if _SCHEDULER.fullmatch(address) is None:
+        raise ValueError(f"{show_found(address)} is not a scheduler's address; write tcp://HOST:8786")
+
+
+SchedulerAddress = Annotated[
+    str, checked(check_scheduler), Expected('the address of a dask scheduler like "tcp://load-eu:8786"'),
+    Written(text(f"^{_SCHEDULER.pattern}$")),
+]  # fmt: skip
 Blocks = Annotated[Whole, Field(ge=2, le=200)]
 _BLOCKS = TypeAdapter(Blocks, config=ConfigDict(defer_build=True))
 
@@ -336,6 +350,12 @@ class Load(Section):
         default=True,
     )
     capacity: Capacity | None = optional("Search for the capacity of each arm, after the blocks")
+    regions: dict[Name, SchedulerAddress] = optional(
+        "Regions that send the load, each the address of a dask scheduler: `{eu: tcp://load-eu:8786}`. Each sends an "
+        "equal part of every stage, from `workers` workers of its own or as many as the smallest region has. Latency, "
+        "`goodput` and `error_rate` are judged in each region",
+        default={},
+    )
 
     @model_serializer(mode="wrap")
     def _stored_warmup(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -397,6 +417,15 @@ class Load(Section):
         if not self.sweep and self.capacity is None:
             raise ValueError("a load without a `sweep` sends nothing; add stages to it, or a `capacity` to search for")
         return self
+
+    @field_validator("regions")
+    @classmethod
+    def _have_clusters_of_their_own(cls, regions: dict[str, str]) -> dict[str, str]:
+        first: dict[str, str] = {}
+        for region, address in regions.items():
+            if (other := first.setdefault(address, region)) != region:
+                raise ValueError(f"{region} and {other} have one scheduler, {address}; each needs a cluster of its own")
+        return regions
 
     @model_validator(mode="after")
     def _can_be_planned(self) -> Self:

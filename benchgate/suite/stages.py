@@ -130,9 +130,20 @@ def _check_traffic_name(name: str) -> None:
 TrafficName = Annotated[str, checked(_check_traffic_name), Expected('the name of a stage, or "stage/class"')]
 
 
+def region_name(place: str, region: str | None) -> str:
+    """Return the name of a place of the load seen from a region: `stage@region` or `stage/class@region`."""
+    return place if region is None else f"{place}@{region}"
+
+
+def split_region(name: str) -> tuple[str, str | None]:
+    """Return the place in `region_name`, and the region if it has one."""
+    place, _, region = name.partition("@")
+    return place, region or None
+
+
 def stage_part(name: str) -> str:
-    """Return the stage in `stage` or `stage/class`."""
-    return name.partition("/")[0]
+    """Return the stage in `stage`, `stage/class` or either with a region."""
+    return split_region(name)[0].partition("/")[0]
 
 
 class Action(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 import typer.main
+from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 from benchgate.cli.app import app
+from benchgate.load.standalone.shard import ShardOptions
 from benchgate.suite.loader import parse_suite
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +108,7 @@ def test_no_example_gives_a_second_chance_or_lets_a_failure_pass() -> None:
         code = "\n".join(re.sub(r"(^|\s)(#|//)\s.*", "", line) for line in lines)
         assert [word for word in SOFT if word in code] == [], path
         for node in nodes(documents(path)) if path.suffix in (".yaml", ".yml") else ():
-            if isinstance(node, dict) and "backoffLimit" not in node and "template" in node:
+            if isinstance(node, dict) and "template" in node and "backoffLimit" not in str(node):
                 assert "restartPolicy" not in str(node["template"]), f"{path}: a Job without backoffLimit tries 6 times"
             if isinstance(node, dict):
                 assert node.get("backoffLimit", 0) == 0, path
@@ -158,3 +161,76 @@ def test_every_question_of_flagger_names_the_weights() -> None:
     asked = [node["metadata"] for node in nodes(documents(ROOT / "examples/flagger/canary.yaml"))
              if isinstance(node, dict) and "candidate" in node.get("metadata", {})]  # fmt: skip
     assert len(asked) == 2 and all(one["revision"] for one in asked)
+
+
+KUBERNETES = sorted((ROOT / "examples/kubernetes").rglob("*.yaml"))
+DEFINITIONS = ROOT / "tests/fixtures/kubernetes/definitions-1.34.json"  # scripts/kubernetes_schemas.py
+KINDS = {
+    "Job": "io.k8s.api.batch.v1.Job",
+    "CronJob": "io.k8s.api.batch.v1.CronJob",
+    "Deployment": "io.k8s.api.apps.v1.Deployment",
+    "Service": "io.k8s.api.core.v1.Service",
+    "ConfigMap": "io.k8s.api.core.v1.ConfigMap",
+    "NetworkPolicy": "io.k8s.api.networking.v1.NetworkPolicy",
+}
+
+
+def faults_of(document: object, kind: str) -> list[str]:
+    """Faults of a document by Kubernetes' own schema of its kind."""
+    schema = {"$ref": f"#/$defs/{kind}", **json.loads(DEFINITIONS.read_text(encoding="utf-8"))}
+    return [f"{fault.json_path}: {fault.message}" for fault in Draft202012Validator(schema).iter_errors(document)]
+
+
+def manifests(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
+    """The documents of a file with the names of their schemas; of a JobSet its jobs, of a kustomization its maps."""
+    for found in documents(path):
+        document = json.loads(json.dumps(found, default=str))
+        if document["kind"] == "JobSet":  # its own definition is in no package registry
+            assert document["apiVersion"] == "jobset.x-k8s.io/v1alpha2" and set(document["metadata"]) == {"name"}
+            assert set(document["spec"]) == {"failurePolicy", "replicatedJobs"}
+            for job in document["spec"]["replicatedJobs"]:
+                assert set(job) == {"name", "replicas", "template"} and job["replicas"] == 1
+                yield job["template"], "io.k8s.api.batch.v1.JobTemplateSpec"
+        elif document["kind"] == "Kustomization":
+            assert all((path.parent / name).exists() for name in document["resources"])
+            for one in document["configMapGenerator"]:
+                data = dict(literal.split("=", 1) for literal in one["literals"])
+                meta = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": one["name"]}}
+                yield meta | {"data": data}, KINDS["ConfigMap"]
+        else:
+            yield document, KINDS[document["kind"]]
+
+
+@pytest.mark.parametrize("path", KUBERNETES, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_manifests_of_kubernetes_fit_its_schemas(path: Path) -> None:
+    found = list(manifests(path))
+    assert found and [fault for document, kind in found for fault in faults_of(document, kind)] == []
+
+
+def test_a_misspelled_key_of_a_manifest_would_be_seen() -> None:
+    document, kind = next(manifests(ROOT / "examples/kubernetes/load/job.yaml"))
+    document["spec"]["completionmode"] = document["spec"].pop("completionMode")
+    document["spec"]["completions"] = "eight"
+    second, first = sorted(faults_of(document, kind), key=lambda fault: "unexpected" in fault)
+    assert "'completionmode' was unexpected" in first and "'eight' is not of type" in second
+
+
+def test_jobs_of_a_jobset_send_every_shard_once_and_settings_come_from_the_base() -> None:
+    sent, settings = [], set[str]()
+    for path in (ROOT / "examples/kubernetes/load/job.yaml", ROOT / "examples/kubernetes/load/jobset.yaml"):
+        numbers = []
+        for document, _ in manifests(path):
+            job = document["spec"]
+            (container,) = job["template"]["spec"]["containers"]
+            (shard,) = [word for word in container["args"] if word.startswith("--shard=")]
+            for index in range(job["completions"]):
+                place = ShardOptions.parse(
+                    shard.removeprefix("--shard="), "1800000000", "s", {"JOB_COMPLETION_INDEX": str(index)}
+                )
+                assert place is not None
+                numbers.append((place.shard, place.shards))
+            settings |= {name for word in container["args"] for name in re.findall(r"\$\((\w+)\)", word)}
+        sent.append(sorted(numbers))
+    assert sent == [[(shard, 8) for shard in range(8)]] * 2
+    base = next(document for document, _ in manifests(ROOT / "examples/kubernetes/load/kustomization.yaml"))
+    assert settings <= {*base["data"]}

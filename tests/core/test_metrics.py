@@ -211,7 +211,7 @@ def test_input_and_total_throughput_need_the_input_of_every_success() -> None:
 def test_good_throughput_leaves_out_what_came_too_late() -> None:
     late = replace(ANSWERED, chunk_ns=(1110, 1130, 1150), end_ns=1155)
     served, slo = columns(ANSWERED, late), Slo(ttft_s=100 * NS)
-    assert request_metrics.output_tokens_per_s(served, 1.0, slo=slo) == 3.0
+    assert request_metrics.output_tokens(served, slo=slo) == 3.0
     assert request_metrics.requests_per_s(served, 1.0, slo=slo) == 1.0
 
 

@@ -144,9 +144,9 @@ def stage(columns: RequestColumns) -> StageResult:
 
 def test_a_merge_keeps_every_record_up_to_the_limit_and_summarises_beyond(columns: RequestColumns) -> None:
     shares = [stage(share) for share in dealt(columns, 4)]
-    exact = merge_shares(shares, len(columns), Offered(SLO), exact=len(columns))
+    exact = merge_shares(shares, len(columns), Offered(SLO), exact=len(columns)).whole
     assert isinstance(exact, StageResult) and (exact.requests.index == columns.index).all()
-    summary = merge_shares(iter(shares), len(columns), Offered(SLO), exact=len(columns) - 1)
+    summary = merge_shares(iter(shares), len(columns), Offered(SLO), exact=len(columns) - 1).whole
     assert isinstance(summary, StageSummary)
     assert summary.only.requests.scheduled == len(columns) and summary.client.workers == 4
     assert summary.only.window_s == merged(shares).window_s
@@ -162,7 +162,7 @@ def test_the_document_of_a_summary_differs_by_the_stated_error_alone(
     shares = [stage(share) for share in dealt(columns, 4)]
     documents: list[Any] = []
     for exact in (len(columns), 0):
-        result = merge_shares(shares, len(columns), offered_load(options), exact=exact)
+        result = merge_shares(shares, len(columns), offered_load(options), exact=exact).whole
         documents.append(describe(options, "openai", result, partial=False, warmup=None))
     exact_document, summary = documents
     assert (exact_document.pop("quantile_error_ratio"), summary.pop("quantile_error_ratio")) == (0.0, RELATIVE_ERROR)

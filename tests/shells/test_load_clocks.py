@@ -2,28 +2,28 @@
 
 import pytest
 
-from benchgate.load.clocks import Clock, HostClock, chrony_bound_ns, host_clock
+from benchgate.load.clocks import Clock, ClockError, HostClock, chrony_error, host_clock
 
 TRACKING = "C0A80001,ntp.example,3,1714557600.123456789,-0.000250,0.000001,0.00001,-5.1,0.002,0.03,0.004,0.001,64.2,"
 
 
 @pytest.mark.parametrize(
-    ("line", "bound_ns"),
+    ("line", "error"),
     [
-        (TRACKING + "Normal\n", 250_000 + 1_000_000 + 2_000_000),
+        (TRACKING + "Normal\n", ClockError(250_000 + 1_000_000 + 2_000_000, -250_000)),
         (TRACKING + "Not synchronised\n", None),
         (TRACKING.replace(",3,", ",0,") + "Normal\n", None),
         ("506 Cannot talk to daemon\n", None),
     ],
 )
-def test_chrony_bounds_the_error_of_a_clock(line: str, bound_ns: int | None) -> None:
-    assert chrony_bound_ns(line) == bound_ns
+def test_chrony_bounds_the_error_of_a_clock(line: str, error: ClockError | None) -> None:
+    assert chrony_error(line) == error
 
 
 def test_state_of_this_machine_is_read() -> None:
     found = host_clock()
     assert found.kernel == host_clock().kernel != ""
-    assert (found.source is None) == (found.bound_ns is None)
+    assert (found.source is None) == (found.bound_ns is None) == (found.offset_ns is None)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ from benchgate.load.standalone.shard import ShardOptions, send_shard
 from benchgate.model.histogram import RELATIVE_ERROR
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
+from benchgate.pipeline.import_load import save_load
+from benchgate.report.load_result import render_load
+from benchgate.report.screen import Screen
+from benchgate.store.repository import Store
 from tests.fakes.blocks import record
 from tests.fakes.scripted_server import ScriptedServer, answering
 
@@ -90,6 +94,8 @@ def test_each_start_has_prompts_of_its_own_which_all_shards_share() -> None:
         ("3/8", "1800000000", {}, None),
         ("auto/8", "1800000000", {"JOB_COMPLETION_INDEX": "3"}, None),
         ("auto/8", "1800000000", {"SLURM_PROCID": "3"}, None),
+        ("auto+2/8", "1800000000", {"JOB_COMPLETION_INDEX": "1"}, None),
+        ("auto+7/8", "1800000000", {"JOB_COMPLETION_INDEX": "1"}, "--shard 8/8: shards count from 0"),
         ("auto/8", "1800000000", {}, "neither JOB_COMPLETION_INDEX nor SLURM_PROCID holds a number"),
         ("8/8", "1800000000", {}, "count from 0"),
         ("3", "1800000000", {}, "'3' is no shard"),
@@ -135,7 +141,7 @@ def result_of(rows: list[RequestRecord], client: ClientUse) -> StageResult:
 
 def leave(folder: Path, count: int, *, without: int | None = None, **changed: dict[int, Any]) -> None:
     """Leave the files of shards as if they had sent the requests of OPTIONS."""
-    clients, stages, clocks = (changed.get(name, {}) for name in ("client", "stage", "clock"))
+    clients, stages, clocks, regions = (changed.get(name, {}) for name in ("client", "stage", "clock", "region"))
     whole = records()
     with spool_folder(str(folder)) as opened:
         for shard in range(count):
@@ -143,10 +149,16 @@ def leave(folder: Path, count: int, *, without: int | None = None, **changed: di
                 continue
             files = ShardFiles(opened, shard, count)
             stage = stage_document(count, **stages.get(shard, {}))
-            files.begin(ShardBegin(stage, shard, f"host-{shard}", 1, clocks.get(shard, SYNCHRONISED)))
+            clock, region = clocks.get(shard, SYNCHRONISED), regions.get(shard)
+            files.begin(ShardBegin(stage, shard, f"host-{shard}", 1, clock, region=region))
             client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1, read_delay_p50_s=1e-4, read_delay_p99_s=1e-3,
                                read_delay_max_s=1e-3, busiest_share=0.1)  # fmt: skip
-            files.end(result_of(whole[shard::count], replace(client, **clients.get(shard, {}))))
+            late_ns = changed.get("late_ns", {}).get(shard, 0)
+            rows = [
+                replace(one, region=region, chunk_ns=tuple(at + late_ns for at in one.chunk_ns))
+                for one in whole[shard::count]
+            ]
+            files.end(result_of(rows, replace(client, **clients.get(shard, {}))))
 
 
 def test_the_same_records_give_the_same_figures_from_any_number_of_shards(tmp_path: Path) -> None:
@@ -206,7 +218,36 @@ def test_clocks_of_several_machines_may_differ_by_the_ramp(tmp_path: Path) -> No
     leave(tmp_path, 2, clock={1: far}, stage={shard: ramped for shard in range(2)})
     document: Any = merge_shards([str(tmp_path)])
     assert (document["client"]["reasons"], document["client"]["start_uncertainty_s"]) == ([], 0.049)
-    assert document["shards"][1]["clock"] == {"kernel": "far", "source": "kernel", "bound_ns": 49_000_000}
+    assert document["shards"][1]["clock"] == {
+        "kernel": "far", "source": "kernel", "bound_ns": 49_000_000, "offset_ns": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("exact", [10**6, 0])
+def test_shards_with_a_region_have_figures_and_a_verdict_of_their_own(tmp_path: Path, exact: int) -> None:
+    regions, late_ns = {0: "eu", 1: "us", 2: "eu", 3: "us"}, {1: 60_000_000, 3: 60_000_000}
+    slow = {"options": {**OPTIONS, "slo": "ttft=60ms"}}
+    leave(tmp_path, 4, region=regions, late_ns=late_ns, stage={shard: slow for shard in range(4)})
+    document: Any = merge_shards([str(tmp_path)], exact=exact)
+    eu, us = document["regions"]["eu"], document["regions"]["us"]
+    assert eu["requests"]["scheduled"] + us["requests"]["scheduled"] == document["requests"]["scheduled"]
+    assert us["ttft_s"]["p50"] > eu["ttft_s"]["p50"] + 0.05
+    assert (eu["stage"], us["stage"]) == ("r20@eu", "r20@us")
+    assert us["verdict"]["outcome"] == document["verdict"]["outcome"] == "BLOCK"
+    assert [row["region"] for row in document["shards"]] == ["eu", "us", "eu", "us"]
+    address = str(tmp_path / "store.db")
+    run_id = save_load(address, document, None)
+    with Store.open(address) as store:
+        kept = {row.stage for row in store.metrics(run_id) if row.name == "ttft"}
+    assert kept == {"r20", "r20@eu", "r20@us"}
+    shown = render_load(document, Screen(100))
+    assert "over the quickest" in shown and "us" in shown
+
+
+def test_shard_without_a_region_among_others_makes_the_load_invalid(tmp_path: Path) -> None:
+    leave(tmp_path, 2, region={0: "eu"})
+    document: Any = merge_shards([str(tmp_path)])
+    assert document["client"]["reasons"] == ["shard 1/2 on host-1 has no --region, and others have"]
 
 
 def test_shards_are_merged_by_the_version_that_sent_them(tmp_path: Path) -> None:

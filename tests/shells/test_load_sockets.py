@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 import uvloop
 
-from benchgate.load.http.connection import Address, Connection, connect
+from benchgate.load.http.connection import Address, Connection, Peers, connect
 from benchgate.load.http.exchange import Exchange, Failure, Response
 from benchgate.load.http.reader import Reader, start_reader
 from benchgate.model.records import ErrorClass
@@ -70,7 +70,7 @@ def test_a_unix_socket_whose_backlog_is_full_is_waited_for(tmp_path: Path) -> No
     address = Address("localhost", 80, "", "localhost", socket=path)
 
     async def scenario(reader: Reader | None) -> int:
-        opening = [asyncio.ensure_future(connect(address, 10, reader)) for _ in range(4)]
+        opening = [asyncio.ensure_future(connect(address, 10, Peers(), reader)) for _ in range(4)]
         await asyncio.sleep(0.02)
         waiting = sum(not task.done() for task in opening)
         listener.setblocking(False)

@@ -23,7 +23,6 @@ from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report.charts import Figure
 from benchgate.report.comparability import client_care, sides
 from benchgate.report.document import document_json, verdict_document
-from benchgate.report.html import render_html
 from benchgate.report.section import Charts, Section
 from benchgate.report.sections.capacity import CapacityPoint, capacity_figure
 from benchgate.report.sections.latency import Distribution, distribution_figures, distributions
@@ -36,6 +35,7 @@ from benchgate.suite.schema import ClientBounds, Suite
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.measured import Effect, SuiteText, measured
+from tests.fakes.rendered import render_html
 
 DASH = "\N{EN DASH}"
 

@@ -140,7 +140,10 @@ def against_baseline(
     trace_counts(trace, "candidate", ours)
     harm = ours.share - theirs.share
     trace.made("regression: the difference of both shares", f"{digits(ours.share)} - {digits(theirs.share)}", harm)
-    differences = [differences_of(paired_load(run, stage), tally) for run in comparison.runs]
+    pairs = [paired_load(run, stage) for run in comparison.runs]
+    if any(Counts.of((pair[side] for pair in found), tally).empty for found in pairs for side in (0, 1)):
+        raise unmeasured(metric, stage, theirs, ours)
+    differences = [differences_of(found, tally) for found in pairs]
     trace.observed("1. over blocks: the difference in each", differences[0])
     for reference in differences[1:]:
         trace.observed("the same in the reference run", reference)
@@ -171,7 +174,7 @@ def over_stage(
     estimate.method = "difference of shares: t over blocks, widened to Newcombe over requests"
     estimate.n = ours.scheduled
     if theirs.empty or ours.empty:
-        raise unmeasured(spec.check.metric, f"{spec.check.over} or {spec.stage}", theirs, ours)
+        raise unmeasured(spec.check.metric, f"{spec.over} or {spec.stage}", theirs, ours)
     turn = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
     sign = -turn if rises else turn  # misses were counted
     edge = turn * estimate.margin

@@ -405,8 +405,8 @@ def _rate_against_bound(estimate: Estimate, per_block: FloatArray, alpha: float)
 
 def stage_pairs(evidence: Evidence, spec: CheckSpec) -> list[Pair]:
     """Return the candidate's executions (at `over`, at the stage) of every block that has both."""
-    assert spec.stage is not None and spec.check.over is not None, "a check over a stage names both"
-    others, own = (load_of(evidence, stage, Arm.CANDIDATE) for stage in (spec.check.over, spec.stage))
+    assert spec.stage is not None and spec.over is not None, "a check over a stage names both"
+    others, own = (load_of(evidence, stage, Arm.CANDIDATE) for stage in (spec.over, spec.stage))
     return [(others[block], own[block]) for block in sorted(others.keys() & own.keys())]
 
 
@@ -416,7 +416,7 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
     estimate.method = "t-limits over blocks of ln(value at one stage / value at the other)"
     estimate.n = len(pairs)
     if not pairs:
-        reason = f"no block has both stage {spec.stage} and stage {spec.check.over}"
+        reason = f"no block has both stage {spec.stage} and stage {spec.over}"
         raise invalid(reason, "see the faults of the targets")
     groups = grouped(pairs, measure)
     for at in (0, 1):
@@ -445,7 +445,7 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
         estimate.n_needed = math.ceil(len(pairs) * (width / room) ** 2)
     if measure.is_latency:
         means = [show_duration(math.exp(float(np.mean(np.log(values[:, at]))))) for at in (1, 0)]
-        estimate.notes.append(f"{means[0]} at {spec.stage}, {means[1]} at {spec.check.over}")
+        estimate.notes.append(f"{means[0]} at {spec.stage}, {means[1]} at {spec.over}")
         if len(groups) < len(pairs):
             estimate.notes.append(pooling_note(measure, len(pairs), len(groups)))
 

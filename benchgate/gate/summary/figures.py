@@ -157,7 +157,7 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
         if stage is None or spec.check.margin is None or metric.family != "load":
             continue
         timed_or_all = timed if spec.check.metric in SPEED_METRICS else comparison
-        clear = without_clouded_blocks(timed_or_all, spec.check.metric, spec.q, (stage,), tuple(Arm))
+        clear = without_clouded_blocks(timed_or_all, spec.check.metric, spec.q, spec.stages, tuple(Arm))
         if clear.problem is not None:
             continue
         regressions, together = _regressions(spec, stage, clear.comparison.judged, suite)
@@ -167,7 +167,7 @@ def block_differences(suite: Suite, evidence: Evidence) -> tuple[BlockDifference
             [baseline.block for baseline, _ in paired_load(run, stage)]
             for run in (clear.comparison.judged, evidence, timed_or_all.judged)
         )
-        every = {o.block for o in evidence.load if o.stage == stage}
+        every = {o.block for o in evidence.load if o.stage in spec.stages}
         reasons = dict.fromkeys(every, UNPAIRED)
         reasons |= dict.fromkeys(measured, CLIENT_SATURATED) | dict.fromkeys(kept_up, CLIENT_DELAYED_TAIL)
         left_out = tuple((block, reasons[block]) for block in sorted(every - set(used)))

@@ -30,6 +30,7 @@ from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
 from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import region_name
 
 
 def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
@@ -95,15 +96,25 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
             for name, (value, limits) in rates.items():
                 if value is not None:
                     yield _row(arm, name, value, len(blocks), limits, stage=place.name)
-            for metric, of in LATENCIES.items():
-                each = [of(block.requests) for block in blocks]
-                found = intervals.quantiles_with_limits(each, tuple(QUANTILES.values()), single=metric != "itl")
-                for statistic, (value, limits) in zip(QUANTILES, found, strict=True):
+            yield from _latency_rows(arm, place.name, blocks)
+            for region in suite.regions:
+                name = region_name(place.name, region)
+                own = list(load_of(evidence, name, arm).values())
+                for share, (value, limits) in _shares(own, place.slo).items():
                     if value is not None:
-                        n = sum(map(len, each))
-                        yield _row(arm, metric, value, n, limits, statistic=statistic, stage=place.name)
+                        yield _row(arm, share, value, len(own), limits, stage=name)
+                yield from _latency_rows(arm, name, own)
         yield from _mean_rows(evidence, place.name)
     yield from _capacity_rows(evidence, suite, each="capacity" in divided)
+
+
+def _latency_rows(arm: Arm, stage: str, blocks: Sequence[LoadObservation]) -> Iterator[MetricRow]:
+    for metric, of in LATENCIES.items():
+        each = [of(block.requests) for block in blocks]
+        found = intervals.quantiles_with_limits(each, tuple(QUANTILES.values()), single=metric != "itl")
+        for statistic, (value, limits) in zip(QUANTILES, found, strict=True):
+            if value is not None:
+                yield _row(arm, metric, value, sum(map(len, each)), limits, statistic=statistic, stage=stage)
 
 
 def _divided(number: _Number, by: int) -> _Number:
@@ -150,21 +161,29 @@ def _rates(
     for name, of in THROUGHPUTS.items():
         values = [of(b.requests, b.window_s) for b in blocks]
         rates[name] = block_mean(values), block_limits(values)
-    failed = Counts.of(blocks, tally_of("error_rate", slo))
+    rates |= _shares(blocks, slo)
     rates |= {
-        "error_rate": (failed.share if failed.scheduled else None, intervals.miss_limits(failed)),
         "usd_per_million_output_tokens": unit_cost(deployment, blocks, output_tokens()),
         "usd_per_million_input_tokens": unit_cost(deployment, blocks, input_tokens),
         "usd_per_million_total_tokens": unit_cost(deployment, blocks, total_tokens),
     }
     rates["usd_per_million_output_tokens_in_use"] = cost_in_use(deployment, rates["usd_per_million_output_tokens"])
     if slo is not None:
-        counts = Counts.of(blocks, tally_of("goodput", slo))
-        good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
-        rates["goodput"] = good, intervals.kept_limits(counts)
         rates["usd_per_million_good_tokens"] = unit_cost(deployment, blocks, output_tokens(slo))
         rates["usd_per_million_good_tokens_in_use"] = cost_in_use(deployment, rates["usd_per_million_good_tokens"])
     return rates
+
+
+def _shares(blocks: Sequence[LoadObservation], slo: request_metrics.Slo | None) -> dict[str, _Number]:
+    failed = Counts.of(blocks, tally_of("error_rate", slo))
+    shares: dict[str, _Number] = {
+        "error_rate": (failed.share if failed.scheduled else None, intervals.miss_limits(failed))
+    }
+    if slo is not None:
+        counts = Counts.of(blocks, tally_of("goodput", slo))
+        good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
+        shares["goodput"] = good, intervals.kept_limits(counts)
+    return shares
 
 
 def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:

@@ -16,9 +16,18 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from time import monotonic_ns
-from typing import cast
+from typing import TypeVar, cast
 
-from benchgate.load.http.exchange import OWN_ERRNOS, Exchange, Failure, Response, do_nothing, may_end
+from benchgate.load.http.exchange import (
+    EVENT_END,
+    LAST_CHUNK,
+    OWN_ERRNOS,
+    Exchange,
+    Failure,
+    Response,
+    do_nothing,
+    may_end,
+)
 from benchgate.load.http.parser import Head, MalformedResponse, split_head
 from benchgate.load.http.reader import CLOSED, DATA, Reader
 from benchgate.model.records import ErrorClass
@@ -101,18 +110,51 @@ class Deadlines:
             self._set()
 
 
+@dataclass(slots=True, eq=False)
+class Peers:
+    """Addresses of a server, or of the proxy before it: those that DNS answered, and those of its connections."""
+
+    resolved: set[str] = field(default_factory=set)
+    connected: set[str] = field(default_factory=set)
+
+
+_Protocol = TypeVar("_Protocol", bound=asyncio.Protocol)
+
+
+async def _reach(
+    fresh: Callable[[], _Protocol], host: str, port: int, peers: Peers, tls: ssl.SSLContext | None = None
+) -> tuple[asyncio.Transport, _Protocol]:
+    """Connect to the first address of a host that accepts, as `create_connection` does, and note the addresses."""
+    loop = asyncio.get_running_loop()
+    answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    peers.resolved.update(str(answer[4][0]) for answer in answers)
+    refusals: list[OSError] = []
+    for address in dict.fromkeys(str(answer[4][0]) for answer in answers):
+        try:
+            found = await loop.create_connection(fresh, address, port, ssl=tls, server_hostname=host if tls else None)
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError):
+            raise  # it had been accepted
+        except OSError as refusal:
+            refusals.append(refusal)
+        else:
+            peers.connected.add(address)
+            return found
+    if len({str(refusal) for refusal in refusals}) == 1:
+        raise refusals[0]
+    raise OSError(f"Multiple exceptions: {', '.join(map(str, refusals))}")
+
+
 class TunnelRefused(Exception):
     """The proxy did not open a way to the server."""
 
 
-async def open_tunnel(proxy_host: str, proxy_port: int, server: str) -> asyncio.Transport:
+async def open_tunnel(proxy_host: str, proxy_port: int, server: str, peers: Peers) -> asyncio.Transport:
     """A transport on which the server is spoken to; `server` is its host and port, as CONNECT names it.
 
     Raises TunnelRefused with the proxy's status, and OSError when the proxy itself is not there. The proxy gets
     nothing but `server`.
     """
-    loop = asyncio.get_running_loop()
-    transport, asking = await loop.create_connection(_Asking, proxy_host, proxy_port)
+    transport, asking = await _reach(_Asking, proxy_host, proxy_port, peers)
     try:
         transport.write(f"CONNECT {server} HTTP/1.1\r\nhost: {server}\r\nuser-agent: benchgate\r\n\r\n".encode())
         head, rest = await asking.answer
@@ -239,15 +281,18 @@ class Connection(asyncio.Protocol):
         if exchange is None:
             self._reject_unasked(data)
             return
+        size = len(data)
         exchange.append(data)
         exchange.append_mark(now_ns)
-        exchange.append_mark(len(data))
-        if not exchange.notify_on_end or may_end(data):
+        exchange.append_mark(size)
+        # Nearly every read is a whole event. `find`, because `in` costs more: it first tries the bytes as a number.
+        is_event = data.endswith(EVENT_END) and data.find(LAST_CHUNK) < 0
+        if exchange.notify_on_end and (is_event or not may_end(data)):
+            exchange.unchecked_bytes += size
+            if exchange.unchecked_bytes > _CHECKED_EVERY_BYTES:
+                exchange.check_size()
+        else:
             exchange.parse_available()
-            return
-        exchange.unchecked_bytes += len(data)
-        if exchange.unchecked_bytes > _CHECKED_EVERY_BYTES:
-            exchange.check_size()
 
     def read_notice(self, notice: int) -> None:
         """Handle a notice of the compiled reader."""
@@ -365,12 +410,16 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(
-    address: Address, connect_s: float, reader: Reader | None = None, deadlines: Deadlines | None = None
+    address: Address,
+    connect_s: float,
+    peers: Peers,
+    reader: Reader | None = None,
+    deadlines: Deadlines | None = None,
 ) -> Connection:
     """Return a fresh connection, read by `reader` unless it is encrypted. Raises ConnectFailed."""
     try:
         async with asyncio.timeout(connect_s):
-            connection = await _open(address, partial(Connection, deadlines))
+            connection = await _open(address, peers, partial(Connection, deadlines))
         if reader is not None and address.tls is None:
             connection.read_by(reader)
         return connection
@@ -390,24 +439,31 @@ async def connect(
         raise ConnectFailed(Failure(kind, str(exc))) from exc
 
 
-async def _open(address: Address, fresh: Callable[[], Connection]) -> Connection:
+async def _open(address: Address, peers: Peers, fresh: Callable[[], Connection]) -> Connection:
     loop = asyncio.get_running_loop()
     host, port = address.proxy or (address.host, address.port)
     while address.socket is not None:
         try:
-            return (await loop.create_unix_connection(fresh, address.socket))[1]
+            connection = (await loop.create_unix_connection(fresh, address.socket))[1]
+            peers.connected.add(f"unix:{address.socket}")
+            return connection
         except BlockingIOError:  # the server's backlog is full
             await asyncio.sleep(_BACKLOG_PAUSE_S)
     if address.proxy is not None and address.tls is not None:
-        return await _open_in_tunnel(address, host, port, address.tls, fresh)
-    return (await loop.create_connection(fresh, host, port, ssl=address.tls))[1]
+        return await _open_in_tunnel(address, host, port, address.tls, peers, fresh)
+    return (await _reach(fresh, host, port, peers, address.tls))[1]
 
 
 async def _open_in_tunnel(
-    address: Address, proxy_host: str, proxy_port: int, tls: ssl.SSLContext, fresh: Callable[[], Connection]
+    address: Address,
+    proxy_host: str,
+    proxy_port: int,
+    tls: ssl.SSLContext,
+    peers: Peers,
+    fresh: Callable[[], Connection],
 ) -> Connection:
     server = f"[{address.host}]" if ":" in address.host else address.host
-    tunnel = await open_tunnel(proxy_host, proxy_port, f"{server}:{address.port}")
+    tunnel = await open_tunnel(proxy_host, proxy_port, f"{server}:{address.port}", peers)
     connection = fresh()
     loop = asyncio.get_running_loop()
     try:

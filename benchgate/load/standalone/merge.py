@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 
-from benchgate import __version__
+from benchgate import __version__, credentials
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_strain import strains
 from benchgate.load.clocks import start_fault
@@ -17,7 +17,7 @@ from benchgate.load.shards import Shard
 from benchgate.load.spool_folder import spool_folder
 from benchgate.load.stage_summary import merge_shares
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import describe, offered_load, stage_of, target_of
+from benchgate.load.standalone.run import describe, offered_load, stage_of, target_of, with_regions
 from benchgate.load.standalone.shard import STOPPED
 from benchgate.model.request_summary import EXACT_RECORDS
 from benchgate.suite.schema import ClientBounds
@@ -72,6 +72,8 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
     strays = [found[shard].begin.name for shard in sorted(found) if shard >= len(shares)]
     rows = list[dict[str, object]]()
 
+    labelled = any(one.begin.region is not None for one in found.values())
+
     def results() -> Iterator[StageResult]:
         """Read one shard after another, and note what is in each."""
         for share in shares:
@@ -80,7 +82,10 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
             if one is None:
                 result = lost_worker(share, f"{name} is missing: it was never begun")
             else:
-                result = _read(one, share, stage, target, options)
+                result = _read(one, replace(share, region=one.begin.region), stage, target, options)
+                if labelled and one.begin.region is None:
+                    unlabelled = f"{name} has no --region, and others have"
+                    result = replace(result, client=replace(result.client, faults=(*result.client.faults, unlabelled)))
                 if has_clocks:
                     result = _with_clock(result, one.begin, whole.start_tolerance_ns)
             if strays and not rows:
@@ -90,17 +95,21 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
                 {
                     "shard": share.worker,
                     "host": None if one is None else one.begin.host,
+                    "region": None if one is None else one.begin.region,
                     "clock": None if one is None else asdict(one.begin.clock),
                     "requests": sum(group.recorded for group in result.classes),
                     "faults": [fault.removeprefix(f"{name} ") for fault in result.client.faults],
                 }
             )
-            yield result
+            yield result if one is None else replace(result, region=one.begin.region)
 
     records = sum(one.files.recorded() for one in found.values())
-    result = merge_shares(results(), records, offered_load(options), exact=exact)
-    partial = any(fault.endswith(STOPPED) for fault in result.client.faults)
-    return {**describe(options, engine, result, partial=partial, warmup=None), "shards": rows}
+    together = merge_shares(results(), records, offered_load(options), exact=exact)
+    partial = any(fault.endswith(STOPPED) for fault in together.whole.client.faults)
+    document = describe(options, engine, together.whole, partial=partial, warmup=None)
+    if together.regions:
+        document = with_regions(document, options, engine, together.regions, partial=partial)
+    return {**document, "shards": rows}
 
 
 def _options(stage: ShardedStage) -> LoadOptions:
@@ -139,7 +148,12 @@ def _read(one: _Found, share: Shard, stage: ShardedStage, target: Target, option
 def _with_clock(result: StageResult, begin: ShardBegin, tolerance_ns: int) -> StageResult:
     """Add how uncertain the start of a shard was by its machine's clock, and a fault beyond the stage's tolerance."""
     bound_ns, fault = begin.clock.bound_ns, start_fault(begin.clock.bound_ns, tolerance_ns)
-    use = replace(result.client, start_uncertainty_s=None if bound_ns is None else bound_ns / 1e9)
+    offset_ns = begin.clock.offset_ns
+    use = replace(
+        result.client,
+        start_uncertainty_s=None if bound_ns is None else bound_ns / 1e9,
+        clock_offset_s=None if offset_ns is None else abs(offset_ns) / 1e9,
+    )
     if fault is not None:
         use = replace(use, faults=(*use.faults, f"{begin.name} {fault}"))
     return replace(result, client=use)
@@ -153,4 +167,5 @@ def _with_secrets(target: Target, begin: ShardBegin) -> Target:
             f"{begin.name} left raw answers, in which the server may have repeated {' and '.join(missing)}; "
             "set it here too, so that it can be cut out"
         )
+    credentials.register(*(os.environ[name] for name in begin.secrets))
     return replace(target, secret_headers={name.lower(): os.environ[name] for name in begin.secrets})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
-from benchgate.load.stage_summary import Offered, StageSummary, summarise
+from benchgate.load.stage_summary import Offered, RegionPart, StageSummary, summarise
 from benchgate.load.standalone.metrics import load_metrics, misses_of
 from benchgate.load.standalone.options import LoadOptions, Prompts
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
@@ -42,6 +42,7 @@ from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_requ
 from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
+from benchgate.plan.media import data_url, speech_wav
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
 from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
@@ -49,7 +50,7 @@ from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.stats import distributions
 from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
-from benchgate.suite.stages import RAMP_SERVICE_TIMES
+from benchgate.suite.stages import RAMP_SERVICE_TIMES, region_name
 from benchgate.suite.workload import Workload
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import DIALECTS, Target
@@ -99,6 +100,10 @@ class SyntheticRequests:
             if ask is not None:
                 yield PlannedRequest(index, offset_ns, ask(index), seed)
                 continue
+            if ENDPOINTS[options.endpoint].transcribes:
+                speech = speech_wav(options.audio_s, np.random.default_rng([options.seed, options.salt, index]))
+                yield PlannedRequest(index, offset_ns, _transcription(data_url(speech, "audio/wav")), seed)
+                continue
             tokens = row.input_tokens or options.input_tokens
             if row.hash_ids:
                 prompt = texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
@@ -118,8 +123,15 @@ class SyntheticRequests:
             return lambda number: PlannedRequest(number, None, ask(number), 0)
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
-        alike = text_request(self.options.endpoint, "", self.options.output_tokens)
+        if ENDPOINTS[self.options.endpoint].transcribes:
+            alike = _transcription("")
+        else:
+            alike = text_request(self.options.endpoint, "", self.options.output_tokens)
         return lambda number: PlannedRequest(number, None, alike, 0)
+
+
+def _transcription(recording: str) -> ModelRequest:
+    return ModelRequest("transcriptions", {"file": recording}, None)
 
 
 def _recorded(options: LoadOptions, prompts: Prompts) -> Callable[[int], ModelRequest]:
@@ -187,12 +199,18 @@ SATURATION_REMEDY = (
 
 
 def describe(
-    options: LoadOptions, engine: str, result: StageResult | StageSummary, *, partial: bool, warmup: int | None
+    options: LoadOptions,
+    engine: str,
+    result: StageResult | StageSummary,
+    *,
+    partial: bool,
+    warmup: int | None,
+    region: RegionShare | None = None,
 ) -> dict[str, object]:
     """Return the load as JSON values in seconds and ratios. `warmup` requests are in no other figure.
 
-    Counts come from a summary of the records. Without the records themselves, so do the quantiles: each has a relative
-    error of at most `quantile_error_ratio`.
+    The result is that of one `region` if it is given. Counts come from a summary of the records. Without the records
+    themselves, so do the quantiles: each has a relative error of at most `quantile_error_ratio`.
     """
     summary = result if isinstance(result, StageSummary) else summarise([result], offered_load(options))
     requests, ramp = summary.only.requests, summary.only.ramp
@@ -201,7 +219,8 @@ def describe(
     by_class = Counter[str]()
     for (error, _), count in failed.items():
         by_class[error] += count
-    reasons, doubt = _saturation(options, result), _miscounted(options, result)
+    reasons, doubt = _saturation(options, result, region), _miscounted(options, result)
+    stage = region_name(options.stage, None if region is None else region.name)
     output_tokens = requests.tokens["output_tokens"]
     document: dict[str, object] = {
         "url": options.url,
@@ -224,8 +243,7 @@ def describe(
                 "requests": options.requests,
                 "duration_s": options.duration_s,
                 "prompts": None if options.prompts is None else options.prompts.name,
-                "input_tokens": options.input_tokens if options.prompts is None else None,
-                "output_tokens": options.output_tokens,
+                **options.lengths,
                 "seed": options.seed,
                 "salt": options.salt,
             }
@@ -277,6 +295,8 @@ def describe(
             }
         ),
         "start_uncertainty_s": result.client.start_uncertainty_s,
+        "clock_offset_s": result.client.clock_offset_s,
+        "addresses": [asdict(one) for one in result.client.addresses],
         "unasked": result.client.unasked,
         "reconnects": requests.reconnects,
         "closed_early": result.client.closed_early,
@@ -284,7 +304,7 @@ def describe(
         "reasons": list(reasons),
         "remedy": SATURATION_REMEDY if reasons else None,
     }
-    document["stage"] = options.stage
+    document["stage"] = stage
     document["metrics"] = [
         {
             "name": row.name,
@@ -295,12 +315,45 @@ def describe(
             "upper": row.upper,
             "n": row.n,
         }
-        for row in load_metrics(result, options.slo, options.stage)
+        for row in load_metrics(result, options.slo, stage)
     ]
     if options.slo is not None:
         reason = "the load was interrupted" if partial else _unusable(options, result, reasons, doubt)
-        document["verdict"] = _verdict(misses_of(result, options.slo), reason)
+        document["verdict"] = _verdict(misses_of(result, options.slo), reason, 1 if region is None else region.regions)
     return document
+
+
+@dataclass(frozen=True, slots=True)
+class RegionShare:
+    """Share of a load that one of several `regions` sends."""
+
+    name: str
+    ratio: float
+    regions: int
+
+
+_OF_A_REGION = (
+    "requests", "failures", "output_tokens", "window_s", "throughput", "goodput_ratio", "quantile_error_ratio",
+    "ttft_s", "ttfot_s", "tpot_s", "itl_s", "e2e_s", "client", "stage", "metrics", "verdict",
+)  # fmt: skip
+
+
+def with_regions(
+    document: dict[str, object], options: LoadOptions, engine: str, parts: Mapping[str, RegionPart], *, partial: bool
+) -> dict[str, object]:
+    """Add the figures of each region to a load's. Its verdict is then the worst of its own and the regions'."""
+    shares = sum(part.shares for part in parts.values())
+    regions: dict[str, dict[str, Any]] = {}
+    for name, part in sorted(parts.items()):
+        region = RegionShare(name, part.shares / shares, len(parts))
+        of_region = describe(options, engine, part.result, partial=partial, warmup=None, region=region)
+        regions[name] = {key: of_region[key] for key in _OF_A_REGION if key in of_region}
+    found: dict[str, Any] = {**document, "regions": regions}
+    for name, one in regions.items() if options.slo is not None else ():
+        verdict = one["verdict"]
+        if Outcome(verdict["outcome"]).severity > Outcome(found["verdict"]["outcome"]).severity:
+            found["verdict"] = {**verdict, "reason": f"in {name}: {verdict['reason']}"}
+    return found
 
 
 def _commonest(failed: Counter[tuple[str, str]]) -> list[dict[str, object]]:
@@ -317,13 +370,20 @@ def _commonest(failed: Counter[tuple[str, str]]) -> list[dict[str, object]]:
 def offered_load(options: LoadOptions) -> Offered:
     """Return the load by which results are judged. Rows of a trace and recorded prompts have lengths of their own."""
     output_tokens = options.output_tokens if options.replay is None and options.prompts is None else None
+    if ENDPOINTS[options.endpoint].transcribes:
+        output_tokens = None
     return Offered(options.slo or Slo(), options.offered_rps, output_tokens, options.seed)
 
 
-def _saturation(options: LoadOptions, result: StageResult | StageSummary) -> tuple[str, ...]:
+def _saturation(
+    options: LoadOptions, result: StageResult | StageSummary, region: RegionShare | None
+) -> tuple[str, ...]:
     if isinstance(result, StageSummary):
         return result.saturation
-    return saturation_reasons(result.client, result.requests, options.offered_rps)
+    offered_rps = options.offered_rps
+    if offered_rps is not None and region is not None:
+        offered_rps *= region.ratio
+    return saturation_reasons(result.client, result.requests, offered_rps)
 
 
 def _miscounted(options: LoadOptions, result: StageResult | StageSummary) -> str | None:
@@ -353,16 +413,19 @@ def _histogram_summary(histogram: TimeHistogram) -> dict[str, object]:
     return {"n": len(histogram), "failed": histogram.infinite, "mean": histogram.mean_s, **quantiles}
 
 
-def _verdict(misses: Counts, invalid: str | None) -> dict[str, object]:
-    """Judge whether the share of good requests is at least 95 %, by one-sided 95 % limits, unless it is `invalid`."""
+def _verdict(misses: Counts, invalid: str | None, regions: int = 1) -> dict[str, object]:
+    """Judge whether the share of good requests is at least 95 %, by one-sided 95 % limits, unless it is `invalid`.
+
+    One of several `regions` is a breach by limits at 5 % / `regions`, since any of them decides (Bonferroni).
+    """
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
     reason = invalid
     if reason is None:
         from benchgate.stats.clusters import sample_size_to_decide
 
         counts = misses.kept, misses.totals
-        limits, method = _limits(*counts)
-        lower, upper = limits.lower, limits.upper
+        limits, method = _limits(*counts, _ALPHA)
+        lower, upper = limits.lower, _limits(*counts, _ALPHA / regions)[0].upper
         if lower >= _TARGET_RATIO:
             outcome, standing = Outcome.PASS, "which shows"
         elif upper < _TARGET_RATIO:
@@ -409,13 +472,13 @@ def _unusable(
     return f"{doubt}; see what this server's usage counts: no TPOT can be judged by it"
 
 
-def _limits(good: Sequence[int], scheduled: Sequence[int]) -> tuple[distributions.Limits, str]:
+def _limits(good: Sequence[int], scheduled: Sequence[int], alpha: float) -> tuple[distributions.Limits, str]:
     from benchgate.stats.clusters import miss_share_limits
     from benchgate.stats.proportions import clopper_pearson
 
-    missed = miss_share_limits(good, scheduled, _ALPHA)
+    missed = miss_share_limits(good, scheduled, alpha)
     if missed is None:
-        return clopper_pearson(sum(good), sum(scheduled), _ALPHA), "clopper_pearson"
+        return clopper_pearson(sum(good), sum(scheduled), alpha), "clopper_pearson"
     bounds = distributions.Limits(lower=1 - missed.upper, upper=1 - missed.lower)
     return bounds, f"korn_graubard over {len(good)} blocks"
 
@@ -542,6 +605,7 @@ def _target(options: LoadOptions, engine: str) -> Target:
         open_headers=options.open_headers,
         secret_headers=options.secret_headers,
         route=options.route,
+        grpc=options.grpc,
     )
 
 
@@ -602,4 +666,5 @@ def stage_of(options: LoadOptions, target: Target, service_s: float | None, *, r
         ramp=ramp,
         service_s=service_s,
         lead_ns=lead_ns,
+        by_grpc=ENDPOINTS[options.endpoint].by_grpc,
     )

@@ -32,55 +32,68 @@ from benchgate.targets.dialect import Target
 STOPPED = "was stopped"
 STAGE_OPTIONS = (
     "url", "endpoint", "concurrency", "rate", "arrival", "trace", "speed", "requests", "duration", "think_time",
-    "ramp_to", "service_time", "prompts", "input_tokens", "output_tokens", "slo", "seed",
+    "ramp_to", "service_time", "prompts", "input_tokens", "output_tokens", "audio", "slo", "seed",
 )  # fmt: skip
 """Options of `benchgate load` that define a stage, as `LoadOptions.parse` takes them."""
 
-_SHARD = re.compile(r"(auto|[0-9]{1,6})/([0-9]{1,6})")
+_SHARD = re.compile(r"(?:auto(?:\+([0-9]{1,6}))?|([0-9]{1,6}))/([0-9]{1,6})")
 _INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and Slurm, both from 0
+_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNIX_S = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
 _NS = 1_000_000_000
 _PUSH_S = 5.0
 _NOTE_S = 15.0
+_TICK_S = 0.5
 _END_S = 1.0  # to keep what was answered
-_STOP_LOOK_S = 1.0
+_STOP_LOOK_S = 0.75  # at the second tick of `WorkerProcess.result`; with `_END_S` a stop takes 2 s at most
 _TRIES = 5
 _RETRY_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class ShardOptions:
-    """Number of a shard (from 0), the number of shards, their common start in ns since 1970, and the spool folder."""
+    """Number of a shard (from 0), the number of shards, their common start in ns since 1970, and the spool folder.
+
+    `region` labels where the shard is sent from.
+    """
 
     shard: int
     shards: int
     start_at_ns: int
     spool: str
+    region: str | None = None
 
     @classmethod
     def parse(
-        cls, shard: str | None, start_at: str | None, spool: str | None, environment: Mapping[str, str]
+        cls,
+        shard: str | None,
+        start_at: str | None,
+        spool: str | None,
+        environment: Mapping[str, str],
+        region: str | None = None,
     ) -> Self | None:
-        """Parse `3/8` or `auto/8`, an instant, and a folder. Return None without any of them. Raises UsageError."""
+        """Parse `3/8`, `auto/8` or `auto+4/8`, an instant, a folder, a region; None without any. Raises UsageError."""
         given = {"--shard": shard, "--start-at": start_at, "--spool": spool}
-        if not any(given.values()):
+        if not any((*given.values(), region)):
             return None
+        if region is not None and _REGION.fullmatch(region) is None:
+            raise UsageError(f"--region: {region!r} is no name; write up to 64 letters, digits, `.`, `_` and `-`")
         if shard is None or start_at is None or not spool:
             missing = " and ".join(name for name, value in given.items() if not value)
             raise UsageError(f"--shard, --start-at and --spool belong together; add {missing}")
         match = _SHARD.fullmatch(shard)
         if match is None:
             raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
-        number = match[1]
-        if number == "auto":
+        first, written, shards = match.groups()
+        if written is None:
             found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
             if not found or not found[0].isdecimal():
                 names = " nor ".join(_INDEX_VARIABLES)
-                raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{match[2]}")
-            number = found[0]
-        if int(number) >= int(match[2]):
-            raise UsageError(f"--shard {number}/{match[2]}: shards count from 0, up to one less than their number")
-        return cls(int(number), int(match[2]), _instant_ns(start_at), spool)
+                raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{shards}")
+        number = int(written) if written is not None else int(first or 0) + int(found[0])
+        if number >= int(shards):
+            raise UsageError(f"--shard {number}/{shards}: shards count from 0, up to one less than their number")
+        return cls(number, int(shards), _instant_ns(start_at), spool, region)
 
     @property
     def salt(self) -> int:
@@ -119,7 +132,7 @@ def send_shard(
     """
     options = with_model(options)
     target, engine = target_of(options)
-    begin = ShardBegin.here(_stage(options, engine, texts, place), place.shard, _secrets(options, texts))
+    begin = ShardBegin.here(_stage(options, engine, texts, place), place.shard, _secrets(options, texts), place.region)
     shares = stage_of(options, target, options.service_s).split(place.shards)
     if place.shard >= len(shares):
         raise UsageError(f"a closed loop of {options.concurrency} has no more shards than that; found {place.shards}")
@@ -129,7 +142,9 @@ def send_shard(
         with spool_folder(place.spool) as folder:
             files = ShardFiles(folder, place.shard, place.shards)
             files.begin(begin)
-            share = replace(shares[place.shard], spool=files.answers, start_at_ns=place.start_at_ns)
+            share = replace(
+                shares[place.shard], spool=files.answers, start_at_ns=place.start_at_ns, region=place.region
+            )
             tick = _Watch(folder, place, note)
             try:
                 _warm_up(process, options, target, place, tick)
@@ -157,7 +172,7 @@ def send_shard(
 
 
 class _Watch:
-    """Pushes what was written, looks for the stop file, and notes the state, now and then. An object store may be away for a while."""
+    """Pushes what was written, looks for the stop file, and notes the state. An object store may be away for a while."""
 
     def __init__(self, folder: SpoolFolder, place: ShardOptions, note: Callable[[str], None]) -> None:
         self._folder = folder
@@ -217,6 +232,9 @@ def _warm_up(
     shares = stage_of(warmup_load(options, 0, requests), target, None, ramped=False).split(place.shards)
     if place.shard < len(shares):
         process.begin(shares[place.shard])
-        if process.is_ready(time.monotonic() + READY_S):
+        deadline_s = time.monotonic() + READY_S
+        while not process.has_message(_TICK_S) and time.monotonic() < deadline_s:
+            tick()
+        if process.is_ready(deadline_s):
             process.start(time.time_ns())
             process.result(tick)

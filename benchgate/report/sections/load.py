@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from benchgate import units
 from benchgate.escape import one_line
+from benchgate.gate.comparison import in_region
 from benchgate.gate.summary.figures import CHART_STATISTICS, Estimate, StageFigures
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd, LoadObservation
@@ -17,8 +18,8 @@ from benchgate.report.charts import Figure, Name, Point, Spec
 from benchgate.report.comparability import Sides
 from benchgate.report.document import OWN
 from benchgate.report.section import Charts, Fold, Lines, Part, Section, notes, present
-from benchgate.report.sections.stages import StageRow, StageSummary, stage_table, unmeasured
-from benchgate.report.table import Table, number_columns, text_columns
+from benchgate.report.sections.stages import StageRow, StageSummary, stage_table, summarise_stage, unmeasured
+from benchgate.report.table import Table, group_starts, number_columns, text_columns
 from benchgate.stats.knee import MIN_LEVELS, NoKnee, ServerKnee, find_server_knee
 from benchgate.suite.load import Load
 from benchgate.suite.schema import Suite, traffic_classes
@@ -44,7 +45,7 @@ _END_REASONS = {
 }
 
 
-def load_section(rows: Sequence[StageRow], suite: Suite, *, paired: bool) -> Section | None:
+def load_section(rows: Sequence[StageRow], sides: Sides, suite: Suite, *, paired: bool) -> Section | None:
     """Return the section; None when no load was measured. `paired`: checks compare blocks of this run."""
     if not rows:
         return None
@@ -67,6 +68,7 @@ def load_section(rows: Sequence[StageRow], suite: Suite, *, paired: bool) -> Sec
         present(
             speed,
             notes(". ".join([*sentences, *([slo] if slo else [])]) + "."),
+            regions_table(sides, suite),
             Charts(figures[0]) if figures else None,
             notes(_BANDS if figures else ""),
             Fold(f"Other load modes ({len(more)} charts)", (Charts(more),)) if more else None,
@@ -77,6 +79,33 @@ def load_section(rows: Sequence[StageRow], suite: Suite, *, paired: bool) -> Sec
         summary=present(speed, Lines((*brief, *knees))),
         rank=6,
     )
+
+
+def regions_table(sides: Sides, suite: Suite) -> Table | None:
+    """Return TTFT, goodput and failures of every stage by region and arm, and how far TTFT differs between the arms."""
+    found = []
+    for place in traffic_classes(suite):
+        for region in suite.regions:
+            medians: list[float | None] = []
+            for side in sides:
+                own = [in_region(o, region) for o in side.load if o.stage == place.name]
+                if (s := summarise_stage(own, place.slo)) is None:
+                    continue
+                medians.append(s.ttft_p50_s)
+                first, last = medians[0], medians[-1]
+                apart = None if len(medians) < 2 or first is None or last is None else last - first
+                failed = sum(s.failed.values())
+                found.append(
+                    (
+                        *(place.name, region, side.role.value, display.count(s.scheduled), display.count(failed)),
+                        *(display.duration(s.ttft_p50_s), display.duration(s.ttft_p95_s)),
+                        display.signed_duration(apart),
+                        display.NOT_APPLICABLE if s.goodput_ratio is None else display.percent(s.goodput_ratio),
+                    )
+                )
+    titles = ("scheduled", "failed", "TTFT p50", "TTFT p95", "TTFT p50 over the baseline", "goodput")
+    columns = (*text_columns("stage", "region", "arm"), *number_columns(*titles))
+    return Table("By region", columns, tuple(found), group_starts([row[:2] for row in found])) if found else None
 
 
 def client_section(rows: Sequence[StageRow], sides: Sides) -> Section | None:

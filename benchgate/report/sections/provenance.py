@@ -10,7 +10,7 @@ from benchgate import units
 from benchgate.gate.summary.figures import attainment
 from benchgate.model.deployment import Arm, flatten_json
 from benchgate.model.records import TokenSource
-from benchgate.model.run import Evidence, Run
+from benchgate.model.run import Evidence, Run, merged_addresses
 from benchgate.model.verdict import Verdict
 from benchgate.report import display
 from benchgate.report.comparability import Side, Sides
@@ -22,6 +22,7 @@ from benchgate.suite.quality import Compare, Shadow
 from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
 from benchgate.suite.workload import AdapterMix, Workload, shown_length
 
+_WORKERS_NAMED = 8
 _DELAY_SOURCES = {"kernel": "kernel timestamps of every answer", "canary": "a canary task in the client's event loop"}
 
 
@@ -175,7 +176,9 @@ def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
     yield "read delays measured by", ", ".join(sources)
     starts = [use.start_uncertainty_s for use in used if use.start_uncertainty_s is not None]
     if starts:
-        yield "start skew", f"workers of the cluster started up to {display.duration(max(starts))} apart"
+        offsets = [use.clock_offset_s for use in used if use.clock_offset_s is not None]
+        by = f"; their clocks are up to {display.duration(max(offsets))} off, which is allowed for" if offsets else ""
+        yield "start skew", f"workers of the cluster started up to {display.duration(max(starts))} apart{by}"
     again = {side.role: sum(int((o.requests.reconnects > 0).sum()) for o in side.load) for side in sides}
     if any(again.values()):
         counts = ", ".join(f"{role.value} {count:,}" for role, count in again.items())
@@ -188,6 +191,14 @@ def _deployment_facts(side: Side) -> Iterator[tuple[str, str]]:
     yield "model", deployment.model
     yield "engine", deployment.engine
     yield "url", deployment.url or ("embedded" if deployment.engine == "llamacpp" else "practice server")
+    for seen in merged_addresses(observation.client.addresses for observation in side.load):
+        workers = ", ".join(str(number + 1) for number in seen.workers)
+        workers = f"worker{'s' if len(seen.workers) > 1 else ''} {workers}"
+        if len(seen.workers) > _WORKERS_NAMED:
+            workers = f"{len(seen.workers):,} workers"
+        answers = "" if seen.resolved == seen.connected else f"; DNS answered {', '.join(seen.resolved) or 'nothing'}"
+        name = "addresses" if seen.region is None else f"addresses in {seen.region}"
+        yield name, f"{', '.join(seen.connected) or 'none connected'} from {workers}{answers}"
     yield "fingerprint", deployment.fingerprint
     for name, text in flatten_json(deployment.settings):
         yield f"declared: {name}", text
@@ -283,8 +294,9 @@ def _more(workload: Workload) -> Iterator[str]:
         yield f"{share} of the clients cancel after {workload.leave.after}"
     if workload.generates and not workload.stream:
         yield "not streamed"
-    if workload.images is not None:
-        yield f"{workload.images.count} images in each request"
+    for kind, media in workload.media.items():
+        noun = {"images": "images", "audio": "audio clips", "videos": "videos"}[kind]
+        yield f"{media.count} {noun} in each request"
     if workload.tools is not None:
         yield "tool definitions"
     if workload.answer_schema is not None:

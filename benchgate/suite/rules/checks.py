@@ -17,12 +17,12 @@ from benchgate.model.metric import (
     STAGE_METRICS,
     TELEMETRY_METRICS,
 )
-from benchgate.suite.checks import Check, judges
+from benchgate.suite.checks import Check, judges, regions_of
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.quality import verified_name
 from benchgate.suite.rules.base import SECTIONS, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
-from benchgate.suite.stages import stage_part
+from benchgate.suite.stages import region_name, split_region, stage_part
 from benchgate.suite.workload import Workload
 from benchgate.suite.yaml import Fault
 
@@ -44,6 +44,12 @@ def _judged_names(suite: Suite, check: Check) -> list[str]:
     if (check.task == "each" or (check.metric, check.task) == ("score", None)) and suite.quality is not None:
         names = list(suite.quality.names)
     return names if check.stage is None else [verified_name(name, check.stage) for name in names]
+
+
+def _judged_places(suite: Suite, check: Check) -> list[str]:
+    """Return what `_judged_names` does, for each region that the check is judged in."""
+    regions = regions_of(check, suite.regions)
+    return [region_name(name, region) for name in _judged_names(suite, check) for region in regions]
 
 
 @check_rule(*_MEASURED)
@@ -96,6 +102,15 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
             hint = suggestion(check.class_name, classes) if classes else "it has no `classes` at all: remove `class`"
             message = f'{where} has no class "{check.class_name}"; {hint}'
             yield Fault(("gate", "checks", number, "class"), message)
+
+
+@check_rule("load.regions")
+def region_exists(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Require the regions that checks name."""
+    known = suite.regions
+    if check.region is not None and check.region not in known:
+        hint = suggestion(check.region, known) if known else "`load.regions` is missing: add it, or remove `region`"
+        yield "region", f'no region of the load is named "{check.region}"; {hint}'
 
 
 @rule("quality.tasks", names=True)
@@ -156,11 +171,13 @@ def quantile_has_enough_requests(suite: Suite, check: Check) -> Iterator[tuple[s
         return
     needed = math.ceil(math.log(suite.gate.alpha) / math.log(q))
     judged = [traffic for traffic in _judged_classes(suite, check) if not traffic.is_background]
-    short = [traffic for traffic in judged if traffic.schedule.requests * load.blocks < needed]
+    regions = max(1, len(suite.regions))
+    short = [traffic for traffic in judged if traffic.schedule.requests // regions * load.blocks < needed]
     if short:
-        found = ", ".join(f'"{one.name}" has {load.blocks} * {one.schedule.requests}' for one in short)
+        each_of = f" / {regions} regions" if suite.regions else ""
+        found = ", ".join(f'"{one.name}" has {load.blocks} * {one.schedule.requests}{each_of}' for one in short)
         looks = " (and some more with interim analyses, as `plan` says)" if load.looks else ""
-        each = math.ceil(needed / load.blocks)
+        each = math.ceil(needed / load.blocks) * regions
         remedy = f"write `requests: {each}` or more"
         if short[0].schedule.profile is not None:
             remedy = f"make the stage longer or its rates higher, to {each} requests or more"
@@ -208,7 +225,7 @@ def check_is_new(suite: Suite) -> Iterator[Fault]:
         if kind != "margin" and check.over is None and len(METRICS[check.metric].bounds) == 1:
             kind = "slo"
         quantity = (check.metric, check.statistic or "p50", check.of, check.per, check.over, kind)
-        for name in _judged_names(suite, check):
+        for name in _judged_places(suite, check):
             earlier = first.setdefault((*quantity, name), number)
             if earlier != number:
                 statistic = f" {check.statistic or 'p50'}" if check.metric in LATENCY_METRICS else ""
@@ -235,16 +252,25 @@ def failures_are_judged(suite: Suite) -> Iterator[Fault]:
         return  # a misnamed check may be the one that is missed
     required = [(n, c) for n, c in enumerate(suite.gate.checks) if c.required and c.metric in STAGE_METRICS]
     bounding = [c for _, c in required if c.metric in FAILURE_METRICS and c.of is None and c.over is None]
-    covered = {name for check in bounding for name in _judged_names(suite, check)}
+    covered = {name for check in bounding for name in _judged_places(suite, check)}
+    all_regions: tuple[str | None, ...] = tuple(suite.regions) or (None,)
     for number, check in required:
-        judged = [*_judged_names(suite, check), *([check.over] if check.over is not None else [])]
-        stages = set(map(stage_part, judged))
+        judged = _judged_places(suite, check)
+        regions = {region for _, region in map(split_region, judged)} - {None} or set(all_regions)
+        named_places = [*_judged_names(suite, check), *([check.over] if check.over is not None else [])]
+        stages = set(map(stage_part, named_places))
         behind = [traffic.name for traffic in every if traffic.is_background and traffic.stage in stages]
+        ordered = [region for region in all_regions if region in regions]
+        judged, behind = (
+            [region_name(name, region) for name in names for region in ordered] for names in (named_places, behind)
+        )
         uncovered = [name for name in dict.fromkeys([*judged, *behind]) if name not in covered]
         covered.update(uncovered)  # reported once
         if uncovered:
             named = " and ".join(f'"{name}"' for name in uncovered)
-            where = f", stage: {uncovered[0]}" if check.stage is not None or uncovered[0] not in judged else ""
+            place, region = split_region(uncovered[0])
+            where = f", stage: {place}" if check.stage is not None or uncovered[0] not in judged else ""
+            where += "" if region is None or len(uncovered) > 1 else f", region: {region}"
             yield Fault(
                 ("gate", "checks", number),
                 f"requests of stage {named} could fail unjudged: no required check bounds `error_rate` or `goodput` "
@@ -328,7 +354,7 @@ def judge_is_heard(suite: Suite) -> Iterator[Fault]:
 
 
 RULES = (
-    check_is_measured, good_requests_are_defined, stage_exists, task_exists, server_reports_the_metric,
+    check_is_measured, good_requests_are_defined, stage_exists, region_exists, task_exists, server_reports_the_metric,
     metric_is_defined, quantile_has_enough_requests, mean_has_pairs, knee_has_enough_levels, flips_have_a_floor,
     check_is_new, failures_are_judged, something_decides, early_stop_is_judged, task_is_judged,
     verification_is_judged, judge_is_heard,

@@ -17,7 +17,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import Stage
 from benchgate.suite.yaml import Fault, Path, show_path
 
-_OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy")
+_OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy", "grpc")
 _ARMS = ("deployments", "baseline", "candidate", "candidates")
 _BUDGET = ("error_budget",)
 

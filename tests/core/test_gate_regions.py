@@ -1,0 +1,158 @@
+"""Regions of a load: each is judged by what was sent from it, and the whole by all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchgate.errors import SuiteError
+from benchgate.gate.calibration import spreads
+from benchgate.gate.comparison import load_of
+from benchgate.gate.judge import judge
+from benchgate.gate.summary.metric_rows import metric_rows
+from benchgate.model.columns import with_region
+from benchgate.model.deployment import Arm
+from benchgate.model.records import TextColumn
+from benchgate.model.run import Evidence, LoadObservation
+from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.pipeline.preflight import judged_checks
+from benchgate.plan.check_power import NO_KNOWN_NOISE
+from benchgate.plan.power import forecast_power
+from benchgate.plan.schedule import make_plan, measurement_sha256
+from benchgate.suite.loader import parse_suite
+from benchgate.suite.schema import Suite
+from tests.fakes.measured import measured
+
+TEXT = """
+suite: chat
+deployments: {{now: {{url: "http://b", model: m}}, next: {{url: "http://c", model: m}}}}
+baseline: now
+candidate: next
+slo: {{ttft: 500ms}}
+load:
+  workload: {{input: 8 tokens, output: 10 tokens}}
+  regions: {regions}
+  blocks: 8
+  sweep: [{{stage: c4, concurrency: {slots}, requests: 60}}, {{stage: c8, concurrency: 8, requests: 60}}]
+gate:
+  checks: [{checks}]
+"""
+CHECKS = "{metric: ttft, margin: 10%}, {metric: error_rate, max: 2%}, {metric: output_throughput, margin: 30%}"
+REGIONS = "{eu: 'tcp://eu:8786', us: 'tcp://us:8786'}"
+
+
+def suite_of(checks: str = CHECKS, regions: str = REGIONS, slots: int = 4) -> Suite:
+    return parse_suite(TEXT.format(checks=checks, regions=regions, slots=slots), "suite.yaml")
+
+
+def from_regions(evidence: Evidence, *, slower_in_us: float = 0.0) -> Evidence:
+    """Deal the requests to eu and us in turn; the candidate's answers to us begin so much later, as a share of TTFT."""
+
+    def dealt(one: LoadObservation) -> LoadObservation:
+        columns = one.requests
+        us = columns.index % 2 == 1
+        region = TextColumn(("eu", "us"), us.astype(np.int32))
+        if one.arm is Arm.CANDIDATE:
+            first = columns.chunk_start[:-1][us]
+            chunk_ns = columns.chunk_ns.copy()
+            late_ns = ((chunk_ns[first] - columns.intended_ns[us]) * slower_in_us).astype(np.int64)
+            chunk_ns[first] += late_ns
+            columns = replace(columns, chunk_ns=chunk_ns)
+        return replace(one, requests=replace(columns, region=region))
+
+    return replace(evidence, load=tuple(map(dealt, evidence.load)))
+
+
+def outcomes(suite: Suite, evidence: Evidence) -> dict[str, Outcome]:
+    def counted(check: CheckResult) -> Outcome:
+        return check.counted
+
+    return {check.id: counted(check) for check in judge(suite, evidence).checks}
+
+
+def test_every_region_is_judged_and_one_that_is_slower_blocks() -> None:
+    suite = suite_of()
+    evidence = from_regions(measured(suite), slower_in_us=0.3)
+    found = outcomes(suite, evidence)
+    assert {name: outcome for name, outcome in found.items() if name.startswith("ttft")} == {
+        "ttft-p50@c4@eu": Outcome.PASS, "ttft-p50@c4@us": Outcome.BLOCK,
+        "ttft-p50@c8@eu": Outcome.PASS, "ttft-p50@c8@us": Outcome.BLOCK,
+    }  # fmt: skip
+    assert found["output_throughput@c4"] is found["error_rate@c4@us:slo"] is Outcome.PASS
+    assert judge(suite, evidence).outcome is Outcome.BLOCK
+    assert judge(suite, from_regions(measured(suite))).outcome is Outcome.PASS
+
+
+def test_check_may_name_one_region_and_a_stage_is_held_over_another_in_the_same_one() -> None:
+    checks = "{metric: ttft, region: us, margin: 10%}, {metric: error_rate, max: 2%}"
+    over = ", {metric: ttft, stage: c8, over: c4, max: 1.5x}"
+    suite = suite_of(checks + over)
+    found = outcomes(suite, from_regions(measured(suite), slower_in_us=0.3))
+    assert found["ttft-p50@c4@us"] is Outcome.BLOCK and "ttft-p50@c4@eu" not in found
+    assert found["ttft-p50@c8@eu:max-over-c4"] is found["ttft-p50@c8@us:max-over-c4"] is Outcome.PASS
+
+
+def test_records_without_the_region_leave_its_checks_invalid() -> None:
+    suite = suite_of()
+    assert judge(suite, measured(suite)).outcome is Outcome.INVALID
+
+
+def test_trends_noise_and_forecasts_have_each_region() -> None:
+    suite = suite_of()
+    evidence = from_regions(measured(suite))
+    rows = {(row.name, row.stage) for row in metric_rows(evidence) if row.arm is Arm.CANDIDATE}
+    assert {("ttft_s", "c4@eu"), ("error_ratio", "c8@us"), ("goodput_ratio", "c4@us")} <= rows
+    assert ("output_tokens_per_s", "c4@eu") not in rows
+    bare = replace(
+        evidence, load=tuple(replace(one, requests=with_region(one.requests, None)) for one in evidence.load)
+    )
+    assert not any(row.stage and "@" in row.stage and row.name == "error_rate" for row in metric_rows(bare))
+    spread = {(one.metric, one.stage) for one in spreads(evidence, suite)}
+    assert ("ttft", "c4@us") in spread and ("output_throughput", "c4@us") not in spread
+    plan = make_plan(suite, (), ())
+    forecast = {one.id: one for one in forecast_power(suite, plan, judged_checks(suite, plan), NO_KNOWN_NOISE).checks}
+    assert forecast["error_rate@c4@us:slo"].has == 8 * 30
+
+
+def test_part_of_a_region_is_made_once() -> None:
+    evidence = from_regions(measured(suite_of()))
+    first, again = (load_of(evidence, "c4@eu", Arm.CANDIDATE)[0] for _ in range(2))
+    assert first is again and set(first.requests.region) == {"eu"} and len(first.requests) == 30
+
+
+def test_measurement_is_told_by_the_names_of_regions_and_not_by_their_schedulers() -> None:
+    hashes = []
+    for regions in (
+        REGIONS,
+        "{eu: 'tcp://other:1', us: 'tcp://us:8786'}",
+        "{eu: 'tcp://eu:8786', asia: 'tcp://us:8786'}",
+    ):
+        suite = suite_of(regions=regions)
+        hashes.append(measurement_sha256(suite, make_plan(suite, (), ())))
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+@pytest.mark.parametrize(
+    ("suite", "complaint"),
+    [
+        ({"regions": "{eu: eu.example}"}, '"eu.example" is not a scheduler\'s address; write tcp://HOST:8786'),
+        ({"regions": "{eu: 'tcp://a:1', us: 'tcp://a:1'}"}, "us and eu have one scheduler, tcp://a:1"),
+        ({"slots": 3}, "3 slots are no equal part for 2 regions; write 4"),
+        ({"checks": "{metric: ttft, region: eux, margin: 10%}"}, 'is named "eux"; did you mean `eu`?'),
+        ({"checks": "{metric: output_throughput, region: eu, margin: 10%}"}, "means nothing for output_throughput"),
+        (
+            {"checks": "{metric: ttft, margin: 10%}, {metric: error_rate, region: eu, max: 1%}"},
+            'requests of stage "c4@us" and "c8@us" could fail unjudged',
+        ),
+        (
+            {"checks": CHECKS + ", {metric: ttft, region: eu, margin: 20%}"},
+            'the margin of ttft p50 of "c4@eu" is already judged by gate.checks[0]',
+        ),
+    ],
+)  # fmt: skip
+def test_regions_that_cannot_be_used_are_refused(suite: dict[str, str | int], complaint: str) -> None:
+    with pytest.raises(SuiteError) as refused:
+        suite_of(**suite)  # type: ignore[arg-type]  # of a table
+    assert complaint in str(refused.value)
