@@ -271,7 +271,7 @@ def _others_down(work: Work, arms: Sequence[Arm]) -> Iterator[DeploymentFault]:
         except TargetError as fault:
             reason = str(fault)
         if reason is not None:
-            yield DeploymentFault(arm, "at the start", f"by one look at it: {reason}")
+            yield DeploymentFault(arm, "at the start", reason)
 
 
 @contextmanager
