@@ -125,7 +125,9 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
     yield _metrics(target, redaction, folder)
 
 
-_OTHER_ENDPOINTS = tuple(name for name in ENDPOINTS if name not in ("chat", "completions"))
+_OTHER_ENDPOINTS = tuple(
+    name for name, spec in ENDPOINTS.items() if name not in ("chat", "completions") and not spec.by_grpc
+)
 _TRIED = (
     *("completions_nonstream", "completions_stream_usage", "completions_echo_logprobs"),
     *_OTHER_ENDPOINTS,

@@ -7,7 +7,6 @@ the length of the body.
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
 import tempfile
 from collections import deque
@@ -18,16 +17,13 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import IO, NamedTuple
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from benchgate.errors import TargetError
 from benchgate.load.spool import writing
-from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
+from benchgate.model.request import Endpoint, fill_conversation
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import content_type, request_content, request_path
-from benchgate.targets.multipart import FormBody
+from benchgate.targets.endpoints import content_type, request_path, wire_body
 
 _MAKE_NS = 300_000  # of preparing requests at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
@@ -119,7 +115,7 @@ def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iter
             # A million of them would fill memory: those that are read alike share one, the usual ones have none.
             usual = request.ask.stream and endpoint in ("chat", "completions")
             plan = None if usual else alike.setdefault((endpoint, request.ask.stream), request)
-        wire = _wire(heads[path], _body(target, request.ask, request.seed))
+        wire = _wire(heads[path], wire_body(target, request.ask, seed=request.seed))
         yield PreparedRequest(request.index, request.offset_ns, wire, plan)
 
 
@@ -128,17 +124,7 @@ def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str]
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
     head = _request_head(target, request_path(target, ask), ask.endpoint)
-    return _wire(head, _body(target, ask, request.seed))
-
-
-def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
-    body = request_content(target, ask, seed=seed)
-    if isinstance(body, FormBody):
-        return body.content
-    try:
-        return to_json(body)
-    except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
-        return json.dumps(body).encode()
+    return _wire(head, wire_body(target, ask, seed=request.seed))
 
 
 def _wire(head: bytes, body: bytes) -> bytes:

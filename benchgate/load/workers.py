@@ -29,6 +29,7 @@ import uvloop
 from benchgate.errors import BenchgateError, StoreError
 from benchgate.escaped_streams import escape_streams
 from benchgate.load.decode.record import progress_of
+from benchgate.load.grpc_pool import GrpcPool
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.load.live import StageMonitor, Watch
@@ -87,8 +88,11 @@ def run_shard(
                 )
                 for part, place in zip(shard.parts, paths, strict=True)
             ]
-            address = Address.of(shard.target.url, shard.target.route)
-            pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
+            if shard.by_grpc:
+                pool: Pool | GrpcPool = GrpcPool(shard.target, shard.limits, progress_of)
+            else:
+                address = Address.of(shard.target.url, shard.target.route)
+                pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
             runner = StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps)
             sent = _run(runner, start, ends_on_sigterm=ends_on_sigterm)
         peers = pool.peers

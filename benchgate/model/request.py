@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 
 Endpoint = Literal[
     "chat", "completions", "responses", "messages", "generate", "triton-generate", "predictions", "infer",
-    "embeddings", "rerank", "transcriptions",
+    "embeddings", "rerank", "transcriptions", "grpc-infer",
 ]  # fmt: skip
 MediaKind = Literal["images", "audio", "videos"]
 MEDIA_KEYS = frozenset({"image_url", "input_audio", "audio_url", "video_url", "file"})
@@ -38,6 +38,7 @@ class EndpointSpec:
     calls_tools: bool = False
     media: frozenset[MediaKind] = frozenset()
     transcribes: bool = False
+    by_grpc: bool = False  # over HTTP/2, at an address of its own
 
     @property
     def takes_text(self) -> bool:
@@ -48,11 +49,6 @@ class EndpointSpec:
     def is_made_up(self) -> bool:
         """True if requests can be made up of one synthetic text or recording."""
         return self.takes_text or self.transcribes
-
-    @property
-    def names_model(self) -> bool:
-        """True if the model's name stands in the path."""
-        return _MODEL in self.path
 
     def path_for(self, model: str, *, stream: bool) -> str:
         """Return the path of a request to a model."""
@@ -76,6 +72,12 @@ ENDPOINTS: Mapping[Endpoint, EndpointSpec] = MappingProxyType(
         "infer": EndpointSpec("/v2/models/{model}/infer", "prompt", generates=False, streams=False),
         "embeddings": EndpointSpec("/v1/embeddings", "input", generates=False, streams=False),
         "rerank": EndpointSpec("/v1/rerank", generates=False, streams=False),
+        "grpc-infer": EndpointSpec(
+            "/inference.GRPCInferenceService/ModelInfer",
+            "prompt",
+            stream_path="/inference.GRPCInferenceService/ModelStreamInfer",
+            by_grpc=True,
+        ),
         "transcriptions": EndpointSpec("/v1/audio/transcriptions", media=frozenset({"audio"}), transcribes=True),
     }
 )

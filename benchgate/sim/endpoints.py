@@ -153,4 +153,4 @@ def served_at(path: str) -> ServedEndpoint | None:
     found = endpoint_at(path)
     if found is None:
         return SERVED["rerank"] if path == "/rerank" else None
-    return SERVED[found[0]]
+    return SERVED.get(found[0])

@@ -82,11 +82,6 @@ class Demand:
         named = (("mean", self.mean_per_s), ("p95", self.p95_per_s), ("peak", self.peak_per_s))
         return tuple((name, value) for name, value in named if value is not None)
 
-    def times(self, factor: float) -> Demand:
-        """Scale all rates, as from requests to tokens."""
-        optional = (self.p95_per_s, self.peak_per_s, self.growth_per_s2)
-        return Demand(self.mean_per_s * factor, *(None if value is None else value * factor for value in optional))
-
 
 def demand_from_hours(per_s: Sequence[float]) -> Demand:
     """Return the demand of consecutive hours, given as mean rates per second. Raises ValueError without any."""

@@ -682,6 +682,20 @@ class ServerCommands(Section):
     stop_s: Span = optional("Limit for `stop`, and then for the server's end", default=30.0, alias="within")
 
 
+_GRPC = re.compile(r"(?:grpcs?://)?([^\s/:@?#]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})/?")
+
+
+def check_grpc(address: str) -> str:
+    """Return an address of gRPC as `grpc://host:port` or `grpcs://host:port`. Raises ValueError for any other."""
+    found = _GRPC.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 2**16:
+        raise ValueError("is no address of gRPC; write it like host:8001, or grpcs://host:8001 for TLS")
+    return f"{'grpcs' if address.startswith('grpcs:') else 'grpc'}://{found[1]}:{found[2]}"
+
+
+GrpcAddress = Annotated[str, AfterValidator(check_grpc), Expected('an address like "host:8001" or "grpcs://host:8001"')]
+
+
 class DeploymentSpec(Section):
     """A deployment of one model: exactly one of `url`, `embedded` and `sim`."""
 
@@ -724,6 +738,10 @@ class DeploymentSpec(Section):
     )
     proxy: ProxyAddress | None = key(
         "HTTP proxy to go through, like `http://proxy:3128`. Not with `embedded`, `sim` or a socket", default=None
+    )
+    grpc: GrpcAddress | None = optional(
+        "Address of the server's inference protocol over gRPC, for the endpoint `grpc-infer`: `host:8001`, or "
+        "`grpcs://host:8001` with the certificates of `tls`. Not with `embedded`, `sim` or `proxy`"
     )
     price: Price | None = key("Price of one accelerator per hour. Without it there is no cost per token", default=None)
     price_terms: PriceTerms | None = optional("How the accelerators were bought, and what is paid beside the price")
@@ -828,7 +846,10 @@ class DeploymentSpec(Section):
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
         refuse_two_authorizations(self.api_key, self.headers)
         literal = self.url is not None and reference_name(self.url) is None
-        if literal and self.tls is not None and not str(self.url).startswith("https:"):
+        if self.grpc is not None and self.proxy is not None:
+            raise ValueError("`grpc` goes through no `proxy`; remove one of them")
+        encrypted = str(self.url).startswith("https:") or str(self.grpc).startswith("grpcs:")
+        if literal and self.tls is not None and not encrypted:
             raise ValueError("`tls` is for https; write the `url` with https:// or remove `tls`")
         if literal and self.proxy is not None and str(self.url).startswith("unix:"):
             raise ValueError("`proxy` means nothing for a socket of this machine; remove it")

@@ -99,14 +99,6 @@ class Lengths(Section):
         return None if bounded is None else bounded.most_tokens
 
     @property
-    def least_tokens(self) -> int:
-        """Smallest possible value; 1 for a file."""
-        if self.uniform is not None:
-            return self.uniform[0]
-        bounded = self.normal or self.lognormal
-        return 1 if bounded is None else bounded.least_tokens
-
-    @property
     def shown(self) -> str:
         """The distribution in words: `64 to 512`."""
         if self.uniform is not None:
@@ -528,7 +520,9 @@ class Workload(Section):
         "API endpoint: `/v1/chat/completions` and so on. `messages` is Anthropic's, `generate` TGI's, "
         "`triton-generate` Triton's, `predictions` TorchServe's and `infer` that of KServe's version 2. The last three "
         "state no usage and no end: chunks count as tokens, a stream that the server cuts in good order is not found, "
-        "and `infer` has the latency of whole answers only. `transcriptions` sends `audio` to "
+        "and `infer` has the latency of whole answers only. `grpc-infer` is `ModelInfer` over gRPC, streamed Triton's "
+        "`ModelStreamInfer`: chunks count as tokens; it needs `grpc` of the deployments and the extra `grpc`. "
+        "`transcriptions` sends `audio` to "
         "`/v1/audio/transcriptions`, without `input` and `output`",
         default="chat",
     )
@@ -584,8 +578,9 @@ class Workload(Section):
     )
     body: BodyFields = optional(
         "Further fields of every request body; they override what benchgate sends itself. `parameters` of `generate` "
-        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`), and "
-        "into the field that is null (`predictions`)",
+        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`, "
+        "and `grpc-infer`, which else has those of Triton's backend of vLLM), and into the field that is null "
+        "(`predictions`)",
         default={},
     )
 

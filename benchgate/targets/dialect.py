@@ -168,6 +168,7 @@ class Target:
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     route: Route = DIRECT
     hides_url: bool = False
+    grpc: str | None = None  # `grpc://host:port`, or `grpcs://` with TLS
 
     def with_adapter(self, name: str) -> Target:
         """Return the target for requests that are all for one adapter."""
@@ -321,6 +322,7 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
         },
         route=route_of(spec, proxy, folder),
         hides_url=reference_name(spec.url or "") is not None,
+        grpc=spec.grpc,
     )
     if url.startswith("https:"):
         tls_context(target.route)

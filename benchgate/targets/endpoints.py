@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest
-from benchgate.targets import messages, text_apis, transcriptions
+from benchgate.targets import grpc_messages, messages, text_apis, transcriptions
 from benchgate.targets.answers import missing_choice, missing_embedding, missing_rank, missing_response
 from benchgate.targets.dialect import Target, openai_body
 from benchgate.targets.error_messages import RequestError, json_object, success_document
@@ -30,6 +32,7 @@ class EndpointApi:
     body: Callable[[Target, ModelRequest, int | None], dict[str, object]] = openai_body
     as_object: Callable[[bytes], bytes] = bytes  # makes a JSON object of a body that is none
     takes_form: bool = False
+    encode: Callable[[Mapping[str, object]], bytes] | None = None  # of a body that is neither JSON nor a form
 
 
 def _ranked(body: bytes) -> bytes:
@@ -64,6 +67,7 @@ APIS: Mapping[Endpoint, EndpointApi] = MappingProxyType(
         "infer": EndpointApi(text_apis.missing_tensor, text_apis.infer_body),
         "embeddings": EndpointApi(missing_embedding),
         "rerank": EndpointApi(missing_rank, as_object=_ranked),
+        "grpc-infer": EndpointApi(text_apis.missing_tensor, grpc_messages.body, encode=grpc_messages.encode),
         "transcriptions": EndpointApi(transcriptions.missing_transcript, transcriptions.body, takes_form=True),
     }
 )
@@ -84,6 +88,20 @@ def request_content(target: Target, ask: ModelRequest, *, seed: int | None = Non
     """Return the body of a request: the object to be sent as JSON, or an encoded form. Raises ValueError for a form."""
     fields = ask_body(target, ask, seed=seed)
     return form_body(fields) if APIS[ask.endpoint].takes_form else fields
+
+
+def wire_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> bytes:
+    """Return the bytes of a request's body. Raises ValueError for what cannot be encoded."""
+    encode = APIS[ask.endpoint].encode
+    if encode is not None:
+        return encode(ask_body(target, ask, seed=seed))
+    content = request_content(target, ask, seed=seed)
+    if isinstance(content, FormBody):
+        return content.content
+    try:
+        return to_json(content)
+    except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
+        return json.dumps(content).encode()
 
 
 def content_type(endpoint: Endpoint) -> str:

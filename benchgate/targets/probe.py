@@ -39,6 +39,7 @@ from benchgate.targets.error_messages import (
     one_line,
     stated_status,
 )
+from benchgate.targets.grpc_client import inference_problem
 
 CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
 _VLLM = (
@@ -178,8 +179,7 @@ def wait_ready(
                 expected = "expected an OpenAI-compatible API"
                 raise TargetError(f"{where} {NO_LLM_SERVER}: {attempt.problem}; {expected}")
             if attempt.is_unreachable and not may_start and now_s - began_s >= _UNREACHABLE_AFTER_S:
-                wait = "for a server that is still starting, write `limits: {ready: 5min}` in the suite"
-                raise TargetError(f"{where} cannot be reached: {attempt.problem}; {wait}")
+                raise TargetError(f"{where} cannot be reached: {attempt.problem}")
             if hopeless or (over and attempt.hopeless_after_s < math.inf):
                 models = _other_models(client, target, attempt.problem)
                 reason = f"{attempt.problem.rstrip('.')}; it serves {models}" if models else attempt.problem
@@ -266,6 +266,8 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
     ask = probe_request(endpoint)
+    if ENDPOINTS[endpoint].by_grpc:
+        return _Attempt(inference_problem(target, ask, _ANSWER_S))
     path = request_path(target, ask)
     try:
         response = client.send("POST", path, request_content(target, ask, seed=0))

@@ -295,6 +295,10 @@ MISTAKES = [
         "load.sweep[0].output: means nothing for transcriptions",
     ),
     (
+        "  workload: {input: 8, output: 8, endpoint: grpc-infer}\n" + STAGE,
+        'load.workload.endpoint: is sent over gRPC, and "',
+    ),
+    (
         "  workload: {input: 8, output: 8, endpoint: completions, tools: t.json}\n" + STAGE,
         "load.workload.tools: belongs to the endpoint chat",
     ),

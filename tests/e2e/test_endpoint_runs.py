@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from benchgate.sim.process import serve_sim
+from benchgate.sim.settings import sim_settings
 from tests.e2e.command import benchgate
+from tests.fakes.grpc_server import GrpcSim, serving_grpc
 
 pytestmark = pytest.mark.beside  # errors are counted, no time
 
@@ -43,5 +46,38 @@ def test_broken_answers_block_and_sound_ones_pass(tmp_path: Path, name: str, fau
     suite = tmp_path / "suite.yaml"
     suite.write_text(SUITE.format(workload=WORKLOADS[name], faults=faults))
     run = benchgate(tmp_path, "run", str(suite))
+    assert run.returncode == code, run.stdout + run.stderr
+    assert ("● error_rate@c2" in run.stdout) == (code == 0), run.stdout
+
+
+OVER_GRPC = """\
+suite: over-grpc
+deployments:
+  base: {{url: "{http}", grpc: "{base}", model: m, engine: triton, metrics: off}}
+  cand: {{url: "{http}", grpc: "{cand}", model: m, engine: triton, metrics: off}}
+baseline: base
+candidate: cand
+load:
+  blocks: 4
+  workload: {{endpoint: grpc-infer, input: 20 tokens, output: 8 tokens}}
+  sweep:
+    - {{stage: c2, concurrency: 2, requests: 30}}
+gate:
+  checks:
+    - {{metric: error_rate, stage: c2, max: 5%}}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "code"), [(None, 0), ("status-after:3", 10)])
+def test_answers_over_grpc_are_judged_like_all_others(tmp_path: Path, fault: str | None, code: int) -> None:
+    suite = tmp_path / "suite.yaml"
+    with (
+        serve_sim(sim_settings(model="m")) as pages,
+        serving_grpc() as base,
+        serving_grpc(GrpcSim(fault=fault, every=3)) as cand,
+    ):
+        suite.write_text(OVER_GRPC.format(http=pages.url, base=base.url, cand=cand.url))
+        run = benchgate(tmp_path, "run", str(suite))
     assert run.returncode == code, run.stdout + run.stderr
     assert ("● error_rate@c2" in run.stdout) == (code == 0), run.stdout

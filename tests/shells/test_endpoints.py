@@ -37,10 +37,11 @@ from tests.shells.load_helpers import decode, limits, target_at
 TTFT_S, TOKENS = 0.02, 8
 RECORDING = data_url(speech_wav(20.0, np.random.default_rng(1)), "audio/wav")  # of 50 words
 UNENDED = ("triton-generate", "predictions", "infer")  # endpoints whose answers state neither an end nor a usage
-GENERATING = [endpoint for endpoint, spec in ENDPOINTS.items() if spec.generates]
-STREAMING = [endpoint for endpoint, spec in ENDPOINTS.items() if spec.streams]
+BY_HTTP = [endpoint for endpoint, spec in ENDPOINTS.items() if not spec.by_grpc]
+GENERATING = [endpoint for endpoint in BY_HTTP if ENDPOINTS[endpoint].generates]
+STREAMING = [endpoint for endpoint in BY_HTTP if ENDPOINTS[endpoint].streams]
 EVERY_WAY = [
-    (endpoint, stream) for endpoint in ENDPOINTS for stream in (True, False) if stream <= (endpoint in STREAMING)
+    (endpoint, stream) for endpoint in BY_HTTP for stream in (True, False) if stream <= (endpoint in STREAMING)
 ]
 
 
@@ -69,8 +70,10 @@ def columns(url: str, ask: ModelRequest, count: int = 3, fault: str | None = Non
 
 
 def test_every_endpoint_is_one_row_of_each_table() -> None:
-    assert set(ENDPOINTS) == set(APIS) == set(DECODERS) == set(SERVED)
-    assert {endpoint for endpoint, decoder in DECODERS.items() if decoder.stream} == set(STREAMING)
+    assert set(ENDPOINTS) == set(APIS) == set(DECODERS)
+    assert set(BY_HTTP) == set(SERVED)
+    streaming = {endpoint for endpoint, spec in ENDPOINTS.items() if spec.streams}
+    assert {endpoint for endpoint, decoder in DECODERS.items() if decoder.stream} == streaming
 
 
 @pytest.mark.parametrize(("endpoint", "stream"), EVERY_WAY)
@@ -97,7 +100,7 @@ def test_load_agrees_with_the_servers_own_truth(sim: SimControl, endpoint: Endpo
     assert (ttft_s <= e2e_s).all() if stream else (ttft_s == e2e_s).all()
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("endpoint", BY_HTTP)
 def test_probe_completes_a_request_of_every_endpoint(sim: SimControl, endpoint: Endpoint) -> None:
     assert wait_ready(target_at(sim.url), endpoint=endpoint, ready_s=5, connect_s=5)["max_model_len"]
 
@@ -126,7 +129,7 @@ def test_broken_stream_is_a_failure(sim: SimControl, endpoint: Endpoint, fault: 
 
 
 @pytest.mark.parametrize("fault", ["error-first", "cut-after:3", "reset-after:3", "empty-answer", "empty-body"])
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("endpoint", BY_HTTP)
 def test_broken_document_is_a_failure(sim: SimControl, endpoint: Endpoint, fault: str) -> None:
     found = columns(sim.url, asked(endpoint, stream=False), 1, fault)
     if (endpoint, fault) == ("predictions", "cut-after:3"):  # half a text is a text

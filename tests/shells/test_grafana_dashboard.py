@@ -57,7 +57,7 @@ def history(postgres_address: str) -> Iterator[tuple[psycopg.Connection, list[Ru
                 run.id,
                 [
                     *store.metrics(run.id),
-                    *(MetricRow(arm, "accuracy_ratio", None, None, "gsm8k", 0.75, 200) for arm in Arm),
+                    *(MetricRow(arm, "accuracy", None, None, "gsm8k", 0.75, 200) for arm in Arm),
                 ],
             )
             if outcome != "PASS":
@@ -125,10 +125,10 @@ def test_the_dashboard_can_be_imported_and_asks_for_its_data_source() -> None:
 
 
 FIGURES = {
-    "Goodput": ("goodput_ratio", None),
-    "Time to first token": ("ttft_s", "p95"),
-    "Time per output token": ("tpot_s", "p95"),
-    "Accuracy": ("accuracy_ratio", None),
+    "Goodput": ("goodput", None),
+    "Time to first token": ("ttft", "p95"),
+    "Time per output token": ("tpot", "p95"),
+    "Accuracy": ("accuracy", None),
     "Dollars per million output tokens": ("usd_per_million_output_tokens", None),
 }
 

@@ -10,6 +10,7 @@ from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import read_document, read_stream
 from benchgate.load.decode.embeddings import read_embeddings, read_ranking
+from benchgate.load.decode.grpc_infer import read_inferences, read_one_inference
 from benchgate.load.decode.messages import read_messages_document, read_messages_stream
 from benchgate.load.decode.responses import read_responses_document, read_responses_stream
 from benchgate.load.decode.text_apis import (
@@ -53,6 +54,7 @@ DECODERS: Mapping[Endpoint, Decoder] = MappingProxyType(
         "infer": Decoder(read_inference),
         "embeddings": Decoder(read_embeddings, needs_request=True),
         "rerank": Decoder(read_ranking, needs_request=True),
+        "grpc-infer": Decoder(read_one_inference, read_inferences),
         "transcriptions": Decoder(read_transcript, read_transcript_stream, needs_request=True),
     }
 )

@@ -36,6 +36,7 @@ from benchgate.plan.client_demand import StageDemand, default_workers, workers_t
 from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.deployment import (
+    check_grpc,
     check_proxy,
     is_versioned,
     nearest_address,
@@ -50,6 +51,7 @@ from benchgate.suite.workload import PromptSet
 from benchgate.suite.yaml import read_text
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.dialect import DIALECTS
+from benchgate.targets.grpc_messages import require_grpc
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -221,6 +223,7 @@ class LoadOptions:
     input_tokens: int = 100
     output_tokens: int = 128
     audio_s: float = 5.0
+    grpc: str | None = None
     prompts: Prompts | None = None
     think_s: float = 0.0
     ramp_to_rps: float | None = None
@@ -333,6 +336,7 @@ class LoadOptions:
         input_tokens: int | None = None,
         output_tokens: int = 128,
         audio: str | None = None,
+        grpc: str | None = None,
         prompts: str | None = None,
         think_time: str | None = None,
         ramp_to: str | None = None,
@@ -383,6 +387,12 @@ class LoadOptions:
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
         base, server, chosen, named = _read_address(url, endpoint)
+        if (grpc is not None) != ENDPOINTS[chosen].by_grpc:
+            raise UsageError("--grpc HOST:PORT and --endpoint grpc-infer belong together; add the missing one")
+        if grpc is not None:
+            require_grpc()
+            if audit or proxy is not None:
+                raise UsageError("--audit and --proxy mean nothing for gRPC; leave them out")
         if audio is not None and not ENDPOINTS[chosen].transcribes:
             raise UsageError(f"--audio is the recording that transcriptions get, not {chosen}; leave it out")
         if ENDPOINTS[chosen].transcribes and (prompts is not None or input_tokens is not None):
@@ -410,6 +420,7 @@ class LoadOptions:
             duration_s=duration_s,
             input_tokens=100 if input_tokens is None else input_tokens,
             output_tokens=output_tokens,
+            grpc=None if grpc is None else _read("--grpc", check_grpc, grpc),
             audio_s=5.0 if audio is None else _read("--audio", units.parse_duration_s, audio),
             prompts=None if prompts is None else _read("--prompts", lambda path: read_prompts(path, chosen), prompts),
             think_s=0.0 if think_time is None else _read("--think-time", units.parse_duration_s, think_time),

@@ -194,6 +194,28 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
             )
 
 
+@rule(*_ARMS, "load.workload", "load.workloads", "load.sweep", "load.capacity")
+def grpc_has_its_address(suite: Suite) -> Iterator[Fault]:
+    """Require addresses of gRPC for `grpc-infer`, and stages that are sent over one transport."""
+    if suite.load is None:
+        return
+    paths = [path for path, workload in _workloads(suite) if ENDPOINTS[workload.endpoint].by_grpc]
+    lacking = next((name for _, name, spec in arms(suite) if spec.grpc is None), None)
+    for path in paths:
+        if lacking is not None:
+            message = (
+                f'is sent over gRPC, and "{lacking}" has no address of it; write `grpc: host:8001` beside its `url`'
+            )
+            yield Fault((*path, "endpoint"), message)
+        if suite.load.audit:
+            yield Fault(("load", "audit"), "means nothing for grpc-infer, whose bytes grpcio reads; remove it")
+    kinds: dict[str, bool] = {}
+    for path, _, traffic in written_classes(suite):
+        by_grpc = ENDPOINTS[traffic.workload.endpoint].by_grpc
+        if kinds.setdefault(traffic.stage, by_grpc) is not by_grpc:
+            yield Fault((*path, "workload"), "a stage is sent over HTTP or over gRPC; make two stages of it")
+
+
 @rule("deployments", "baseline")
 def baseline_has_a_tokenizer(suite: Suite) -> Iterator[Fault]:
     """Require a running baseline for its tokenizer."""
@@ -310,7 +332,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
 
 
 RULES = (
-    regions_send_alike, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
+    regions_send_alike, grpc_has_its_address, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
     priority_is_known_to_the_engines, baseline_has_a_tokenizer, stage_fits_its_workload, request_fits_the_context,
     capacity_can_be_searched, capacity_check_can_be_met,
 )  # fmt: skip
