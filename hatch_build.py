@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _SOURCE = "benchgate/load/http/reader.c"
 _COMPILED = "benchgate/load/http/reader.lib"
-_FLAGS = ("-O2", "-std=gnu11", "-shared", "-fPIC", "-s")
+FLAGS = ("-std=gnu11", "-shared", "-fPIC")
+OPTIMISED = ("-O2", "-s")
 
 
 class Compile(BuildHookInterface[Any]):
@@ -43,7 +45,7 @@ class Compile(BuildHookInterface[Any]):
         self._folder.cleanup()
 
 
-def compile_native(source: Path, compiled: Path) -> bool:
+def compile_native(source: Path, compiled: Path, flags: Sequence[str] = OPTIMISED) -> bool:
     """Compile for this system. Return False where that fails or is not wanted.
 
     What was compiled before stays until there is something new: a library of another source is never used.
@@ -54,7 +56,7 @@ def compile_native(source: Path, compiled: Path) -> bool:
     written = compiled.with_name(f"{compiled.name}.{os.getpid()}")
     stated = f"-DSOURCE={zlib.crc32(source.read_bytes())}u"
     for compiler in (os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"):
-        command = [*shlex.split(compiler or "false"), *_FLAGS, stated, "-o", str(written), str(source)]
+        command = [*shlex.split(compiler or "false"), *FLAGS, *flags, stated, "-o", str(written), str(source)]
         try:
             subprocess.run(command, check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError):

@@ -17,12 +17,15 @@ Two things are dangerous in a log, and each is made visible instead of being rem
 
   GitLab's sections, Jenkins' console notes, Buildkite's links and OSC 8 links need ESC, which is gone by then.
 
-Escaping twice changes nothing. Escaped text cannot be turned back: a backslash in it may have stood there before.
+Known credentials are replaced first. Escaping twice changes nothing. Escaped text cannot be turned back: a backslash in
+it may have stood there before.
 """
 
 from __future__ import annotations
 
 import re
+
+from benchgate import credentials
 
 # Controls but tab and line feed, soft hyphen, direction marks and overrides, zero-width characters, line separators,
 # lone surrogates and language tags. The zero-width joiners stay: Persian and emoji cannot be read without them.
@@ -61,7 +64,8 @@ _STRUCTURE = re.compile(r"[&<>`*_\[\]|\\~$]|^[-+](?=[- ]|$)|^\d(?=\d{0,8}[.)](?:
 
 def terminal_text(text: str) -> str:
     """Escape hidden characters and CI commands; line feeds and tabs stay, CR LF becomes LF."""
-    return _without_commands(_HIDDEN.sub(_visible_escape, text.replace("\r\n", "\n")))
+    text = credentials.redact(text.replace("\r\n", "\n"))
+    return _without_commands(_HIDDEN.sub(_visible_escape, text))
 
 
 def terminal_line(text: str) -> str:
@@ -71,7 +75,8 @@ def terminal_line(text: str) -> str:
 
 def markdown_text(text: str) -> str:
     """Escape Markdown that our renderer has made; the zero-width spaces that it puts into mentions stay."""
-    return _without_commands(_HIDDEN_IN_MARKDOWN.sub(_visible_escape, text.replace("\r\n", "\n")))
+    text = credentials.redact(text.replace("\r\n", "\n"))
+    return _without_commands(_HIDDEN_IN_MARKDOWN.sub(_visible_escape, text))
 
 
 def json_text(text: str) -> str:
@@ -80,7 +85,7 @@ def json_text(text: str) -> str:
     Inside strings, where alone they can stand, ``##vso[`` becomes ``\u0023#vso[``, ``::`` becomes ``\u003a:``, and a
     hidden character becomes ``\uXXXX``. A text without any of these stays byte for byte as it is.
     """
-    return _DANGEROUS_IN_JSON.sub(_json_escape, text)
+    return _DANGEROUS_IN_JSON.sub(_json_escape, credentials.redact(text))
 
 
 def _without_commands(text: str) -> str:
@@ -105,7 +110,7 @@ def visible(text: str) -> str:
 
 def one_line(text: str, limit: int = 400) -> str:
     """Put the visible text on one line with single blanks, cut with an ellipsis past `limit` characters."""
-    line = " ".join(visible(text).split())
+    line = " ".join(visible(credentials.redact(text)).split())
     return line if len(line) <= limit else line[: limit - 1] + _ELLIPSIS
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast
 
+from benchgate import credentials
 from benchgate.errors import PublishError
 from benchgate.escape import terminal_text
 
@@ -58,7 +59,11 @@ class _EscapedStream:
 
 
 def escape_streams() -> None:
-    """Escape from now on what this process writes to its standard output and standard error. Twice is once."""
+    """Escape from now on what this process writes to its standard output and standard error. Twice is once.
+
+    Credentials in its environment are registered, so that they are redacted too.
+    """
+    credentials.register_environment(os.environ)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, _EscapedStream):

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
+from benchgate import credentials
+
 SUITE_BYTES = 2**20
 """Limit of a file in the suite language: its limit in characters, of four bytes each."""
 
@@ -29,13 +31,17 @@ OWNER_ONLY = 0o600
 RECORDED_BYTES = 2**30
 """Limit of a file of prompts or texts, which is held in memory whole."""
 
+_PIECE_BYTES = 2**20
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.part", re.DOTALL)
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Put `data` in the place of `path`, on the disk on return. Raises OSError and leaves the old file then."""
+    """Put `data`, less every known credential, in the place of `path`, on the disk on return.
+
+    Raises OSError and leaves the old file then.
+    """
     with atomic_file(path, mode=mode) as file:
-        file.write(data)
+        file.write(credentials.redact_bytes(data))
 
 
 @contextmanager
@@ -112,11 +118,20 @@ def read_text_file(file: Path, limit_bytes: int = SUITE_BYTES, encoding: str = "
         found = os.fstat(opened.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise NotTextError("it is no regular file")
-        data = opened.read(limit_bytes + 1) if found.st_size <= limit_bytes else None
+        data = read_at_most(opened, limit_bytes + 1) if found.st_size <= limit_bytes else None
     if data is None or len(data) > limit_bytes:
         raise NotTextError(f"it is larger than {limit_bytes:,} bytes")
     text = data.decode(encoding)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def read_at_most(file: BinaryIO, n_bytes: int) -> bytes:
+    """Read in pieces: Python reserves as much memory as it is asked to read, however little there is."""
+    pieces = []
+    while n_bytes > 0 and (piece := file.read(min(n_bytes, _PIECE_BYTES))):
+        pieces.append(piece)
+        n_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def try_file_lock(handle: int) -> bool:

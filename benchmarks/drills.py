@@ -1,4 +1,4 @@
-"""Does each drill of a fleet find its fault, and stay silent without it? Whole runs of the installed command.
+"""Does each drill find its fault, and stay silent without it? Whole runs of the installed command.
 
     .venv/bin/python -m benchmarks.drills [--only NAME] [--runs 20] [--keep FILE]
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,51 +29,143 @@ _ATTEMPTS = 3
 DRILLS = Path(__file__).parents[1] / "suites" / "drills"
 
 
+Suite = dict[str, Any]
+Change = Callable[[Suite], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A change of the drill's practice server, the metrics of which one must block, and a note that must be made."""
+    """A change of a drill, the metrics of which one must block, and a note that must be made."""
 
     words: str
-    settings: Mapping[str, object]
+    change: Change
     finds: tuple[str, ...]
     names: str = ""  # part of a note in the verdict
-    removed: tuple[str, ...] = ()  # settings of the drill that the fault takes away
-    actions: tuple[Mapping[str, object], ...] = ()  # instead of those of the drill
     place: str = ""  # stage of the check that must block, and no other check
+    every: tuple[str, ...] = ()  # how the ids of further checks begin that must all block
 
+
+def settings(**changed: object) -> Change:
+    """Give the candidate's practice server other settings; None takes one away."""
+
+    def change(suite: Suite) -> None:
+        candidate = suite["deployments"][suite["candidate"]]
+        sim = {**candidate["sim"], **changed}
+        candidate["sim"] = {key: value for key, value in sim.items() if value is not None}
+
+    return change
+
+
+def paced(suite: Suite) -> None:
+    """Replace the server by one to which neither length nor load makes a difference."""
+    suite["deployments"][suite["candidate"]]["sim"] = {"ttft": "40ms", "itl": "4ms"}
+
+
+def actions(*taken: Mapping[str, object]) -> Change:
+    """Replace the actions of the last stage."""
+    return lambda suite: suite["load"]["sweep"][-1].update(actions=list(taken))
+
+
+def _without_long_answers(suite: Suite) -> None:
+    del suite["load"]["sweep"][1]["classes"]["long"]
+    del suite["load"]["workloads"]
+    suite["gate"]["checks"] = [check for check in suite["gate"]["checks"] if check.get("class") != "long"]
+
+
+def _impatient(suite: Suite) -> None:
+    suite["gate"]["checks"][0]["max"] = "500ms"
+
+
+_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE = "neither length nor load makes a difference"
+_ALL_KILLED = Fault(
+    "all three replicas killed", actions(*({"at": "600ms", "kill": number} for number in range(3))), ("error_rate",)
+)
 
 FAULTS: Mapping[str, tuple[Fault, ...]] = {
-    "gray-replica": (
-        Fault("one of three replicas is slower", {"unlike": {"1": {"itl": "32ms"}}}, ("goodput",), "replica 1 "),
+    "affinity": (Fault("requests to any replica", settings(affinity=None), ("prefix_hit_rate",)),),
+    "autoscaling": (
+        Fault("requests to a replica that loads", settings(load_time="3s", ready_after=None), ("goodput",)),
+        Fault(
+            "replicas removed without draining",
+            actions({"at": "300ms", "kill": 2}, {"at": "600ms", "kill": 1}, {"at": "1s", "start": 2}),
+            ("error_rate", "goodput"),
+        ),
+        _ALL_KILLED,
     ),
+    "batching": (Fault("no long answers beside the short ones", _without_long_answers, ("e2e",)),),
+    "burst": (Fault(_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE, paced, ("ttft",)),),
     "cache-stampede": (
-        Fault("prefix cache emptied at once, again and again", {"flush_every": 2}, ("prefix_hit_rate", "goodput")),
+        Fault(
+            "prefix cache emptied at once, again and again", settings(flush_every=2), ("prefix_hit_rate", "goodput")
+        ),
     ),
-    "kv-exhaustion": (Fault("KV cache for two of eight requests", {"kv_tokens": 256}, ("preemptions", "ttft")),),
+    "chunked-prefill": (Fault("prompts read whole", settings(prefill_chunk=8192), ("tpot",)),),
+    "cold-start": (Fault("0.5 s allowed of 1 s", _impatient, ("startup",)),),
+    "decode": (
+        Fault(
+            "tokens that cost nearly nothing",
+            settings(prefill="10ms", decode="0.5ms", decode_per_sequence="0ms"),
+            ("e2e",),
+        ),
+    ),
+    "disconnect": (Fault("KV cache of clients that left is kept", settings(leak_kv=True), ("kv_usage_after",)),),
+    "embeddings": (Fault(_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE, paced, ("e2e",)),),
+    "endpoints": (
+        Fault(
+            "answers break off after four tokens",
+            settings(faults=["cut-after:4"]),
+            ("error_rate",),
+            every=(
+                *(f"error_rate@{stage}" for stage in ("messages", "generate", "infer")),
+                *(f"e2e-p50@{stage}" for stage in ("triton", "predictions")),
+            ),
+        ),
+    ),
+    "gray-replica": (
+        Fault("one of three replicas is slower", settings(unlike={"1": {"itl": "32ms"}}), ("goodput",), "replica 1 "),
+        Fault(
+            "two of three replicas are slower",
+            settings(unlike={"1": {"itl": "24ms"}, "2": {"itl": "24ms"}}),
+            ("goodput",),
+        ),
+    ),
+    "kv-exhaustion": (Fault("KV cache for two of eight requests", settings(kv_tokens=256), ("preemptions", "ttft")),),
+    "load-shedding": (Fault("nothing is shed", settings(shed_above=None), ("rejected",)),),
+    "long-context": (Fault(_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE, paced, ("request_throughput",)),),
+    "many-adapters": (Fault("adapters load in no time", settings(adapter_swap="0ms"), ("ttft",)),),
+    "multi-lora": (Fault("the adapter costs nothing", settings(adapter_cost="0ms", decode="20ms"), ("tpot",)),),
+    "overload": (Fault(_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE, paced, ("goodput", "ttft")),),
+    "prefill": (Fault(_LENGTH_AND_LOAD_MAKE_NO_DIFFERENCE, paced, ("ttft",)),),
     "prefill-decode": (
-        Fault("6 ms of transfer for every prompt token", {"transfer": "6ms"}, ("goodput",)),
-        Fault("one decode replica with two slots", {"prefill_replicas": 2, "batch": 2}, ("goodput",)),
+        Fault("one decode replica with two slots", settings(prefill_replicas=2, batch=2), ("goodput",)),
+        Fault("6 ms of transfer for every prompt token", settings(transfer="6ms"), ("goodput",)),
     ),
+    "prefix-cache": (Fault("no prefix cache", settings(prefix_cache=0), ("ttft", "prefix_hit_rate")),),
+    "reasoning": (Fault("no thoughts before the answer", paced, ("ttfot",)),),
+    "replica-loss": (_ALL_KILLED,),
     "router-mix": (
         Fault(
             "a quarter to a model whose JSON is invalid",
-            {"unlike": {"1": {"invalid_json": "100%", "ttft": "5ms", "itl": "2ms"}}},
+            settings(unlike={"1": {"invalid_json": "100%", "ttft": "5ms", "itl": "2ms"}}),
             ("validity",),
         ),
     ),
-    "autoscaling": (
-        Fault("requests to a replica that loads", {"load_time": "3s"}, ("goodput",), removed=("ready_after",)),
+    "structured-output": (Fault("19 of 20 answers break the schema", settings(invalid_json="95%"), ("validity",)),),
+    "tradeoff": (
         Fault(
-            "replicas removed without draining",
-            {},
-            ("error_rate", "goodput"),
-            actions=({"at": "300ms", "kill": 2}, {"at": "600ms", "kill": 1}, {"at": "1s", "start": 2}),
+            "batches without a limit or a cost",
+            settings(batch=64, decode_per_sequence="0ms"),
+            ("e2e", "output_throughput", "knee"),
         ),
     ),
     "verified-answers": (
-        Fault("a quarter wrong at 16 in flight", {"faults": ["wrong-answer:15@25%"]}, ("accuracy",), place="c16"),
+        Fault(
+            "a quarter wrong at 16 in flight", settings(faults=["wrong-answer:15@25%"]), ("accuracy",), place="c16"
+        ),
+        Fault("all wrong at 16 in flight", settings(faults=["wrong-answer:15"]), ("accuracy",), place="c16"),
     ),
 }  # fmt: skip
+"""The faults of every drill that ships. The last one of each shows even in few requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +187,23 @@ class Ended:
         if fault.place:
             return self.outcome == "BLOCK" and self.blocking == tuple(f"{name}@{fault.place}" for name in fault.finds)
         found = any(check.startswith(fault.finds) for check in self.blocking)
+        found = found and all(any(check.startswith(one) for check in self.blocking) for one in fault.every)
         return self.outcome == "BLOCK" and found and named
 
 
-def changed_suite(name: str, fault: Fault | None, seed: int) -> dict[str, Any]:
-    """Return a drill as a mapping, with a seed and a fault. JSON is YAML."""
+def changed_suite(name: str, fault: Fault | None, seed: int | None) -> Suite:
+    """Return a drill as a mapping, with a fault and a seed. JSON is YAML."""
     path = DRILLS / f"{name}.yaml"
-    suite: dict[str, Any] = read_text(path.read_text(encoding="utf-8"), path.name).data
-    for deployment in suite["deployments"].values():
-        deployment["sim"]["seed"] = seed
-    suite["seed"], sim = seed, suite["deployments"][suite["candidate"]]["sim"]
+    suite: Suite = read_text(path.read_text(encoding="utf-8"), path.name).data
     if "quality" in suite:
         suite["quality"]["tasks"] = [str(DRILLS / task) for task in suite["quality"]["tasks"]]
     if fault is not None:
-        for key in fault.removed:
-            del sim[key]
-        sim.update(fault.settings)
-        if fault.actions:
-            suite["load"]["sweep"][-1]["actions"] = list(fault.actions)
+        fault.change(suite)
+    if seed is not None:
+        suite["seed"] = seed
+        for deployment in suite["deployments"].values():
+            if "sim" in deployment:
+                deployment["sim"]["seed"] = seed
     return suite
 
 

@@ -122,8 +122,12 @@ def _execution(stage: str, arm: Arm, block: int, position: int, value: FloatArra
     columns = _template(len(ttft_s))
     first_ns = columns.intended_ns + np.rint(ttft_s * 1e9).astype(np.int64)
     chunk_ns = (first_ns[:, None] + np.arange(_TOKENS) * 10 * _MS).ravel()
-    requests = replace(columns, chunk_ns=chunk_ns, end_ns=first_ns + _TOKENS * 10 * _MS, first_answer_ns=first_ns)
-    window_s = _TOKENS * len(ttft_s) / float(value) if rate else max(2.0, float(requests.end_ns.max()) * 1e-9)
+    end_ns = first_ns + _TOKENS * 10 * _MS
+    if rate:  # the last answer ends with the window that makes it
+        end_ns[-1] = round(_TOKENS * len(ttft_s) / float(value) * 1e9)
+    sent_ns = columns.sent_ns + position  # no two executions are sent at the same nanoseconds
+    requests = replace(columns, sent_ns=sent_ns, chunk_ns=chunk_ns, end_ns=end_ns, first_answer_ns=first_ns)
+    window_s = float(end_ns.max()) * 1e-9
     return LoadObservation(stage, arm, block, position, requests, window_s, _CLIENT, _NONE_LEFT)
 
 

@@ -41,14 +41,14 @@ from benchmarks.stores import DATABASES, empty_store
 _MOST_TREND_S, _MOST_COMPARE_S = 0.1, 0.3
 _STAGES = ("c1", "c4", "c16", "c64")
 _QUANTILES = ("p50", "p90", "p95", "p99")
-_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+_LATENCIES = ("ttft", "tpot", "itl", "e2e")
 _RATES = (
-    "output_tokens_per_s", "requests_per_s", "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
+    "output_throughput", "request_throughput", "goodput", "error_rate", "usd_per_million_output_tokens",
     "usd_per_million_good_tokens",
 )  # fmt: skip
 _PLACES: tuple[tuple[str, str | None], ...] = (
     *((name, statistic) for name in _LATENCIES for statistic in _QUANTILES),
-    *((name, "mean") for name in ("ttft_s", "tpot_s", "e2e_s")),
+    *((name, "mean") for name in ("ttft", "tpot", "e2e")),
     *((name, None) for name in _RATES),
 )
 _CHECKS = 12
@@ -178,7 +178,7 @@ def questions(store: Store, runs: Sequence[str]) -> Iterator[tuple[str, Callable
     """What is asked, and the bar where there is one."""
 
     def trend(**where: str) -> Callable[[], object]:
-        return lambda: store.trend("ttft_s", statistic="p95", arm=Arm.CANDIDATE, **where)
+        return lambda: store.trend("ttft", statistic="p95", arm=Arm.CANDIDATE, **where)
 
     def compare() -> object:
         judged, against = store.resolve(runs[1]), store.resolve(runs[0])

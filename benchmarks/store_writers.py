@@ -57,7 +57,7 @@ def write(address: str, process: int, runs: int) -> tuple[list[float], list[str]
                 writer.event("ended", {})
                 writer.finish(RunStatus.COMPLETE, _ENDED)
                 store.save_verdict(run_id, {"outcome": "BLOCK"}, decided_at=_ENDED)
-                store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "steady", None, 0.1, 200)])
+                store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "ttft", "p50", "steady", None, 0.1, 200)])
         except BenchgateError as error:
             failures.append(str(error))
         took_s.append(time.perf_counter() - began_s)

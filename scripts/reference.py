@@ -20,9 +20,11 @@ from scripts.ci_reference import (
 )
 from scripts.cli_reference import commands
 from scripts.engine_table import dialect_table, engine_table, telemetry_table
+from scripts.fault_reference import faults_from_outside, faults_of_servers
 from scripts.pictures import PICTURES
-from scripts.suite_reference import fault_table, suite_example, suite_sections
+from scripts.suite_reference import suite_example, suite_sections
 from scripts.verdict_reference import (
+    bandwidths,
     exit_codes,
     five_outcomes,
     guards_of_a_run,
@@ -69,6 +71,7 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("reference/verdict.md", "guards of a run"): guards_of_a_run,
     ("reference/verdict.md", "guards of evals"): guards_of_evals,
     ("reference/verdict.md", "guards of two runs"): guards_of_two_runs,
+    ("reference/verdict.md", "bandwidths"): bandwidths,
     ("reference/metrics.md", "metrics"): metrics_table,
     ("reference/suite.md", "smallest"): lambda: suite_example("smallest"),
     ("reference/suite.md", "sections"): suite_sections,
@@ -76,7 +79,8 @@ SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("engines.md", "engines"): engine_table,
     ("engines.md", "dialects"): dialect_table,
     ("engines.md", "telemetry"): telemetry_table,
-    ("guides/servers.md", "faults"): fault_table,
+    ("reference/faults.md", "faults of servers"): faults_of_servers,
+    ("reference/faults.md", "faults from outside"): faults_from_outside,
     ("reference/cli.md", "commands"): commands,
     ("guides/ci.md", "inputs of gate.yml"): inputs_of_workflow,
     ("guides/ci.md", "inputs of action.yml"): inputs_of_action,

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from benchgate.suite.messages import Slot, expectation, key_of, limits, sections, slots_of
-from benchgate.suite.simulator import FAULTS
 from benchgate.suite.types import Expected, Written
 from benchgate.units import as_written
 
@@ -48,12 +47,6 @@ def suite_sections() -> str:
 def suite_example(name: str) -> str:
     """Return an example suite in a code block."""
     return f"```yaml\n{(_FOLDER / f'suite-{name}.yaml').read_text(encoding='utf-8')}```"
-
-
-def fault_table() -> str:
-    """Return a table of the faults that a practice server can be given."""
-    rows = [f"| `{kind.usage}` | {kind.effect} |" for kind in FAULTS]
-    return "\n".join(["| fault | the answer |", "|---|---|", *rows])
 
 
 def _section(place: str, model: type[BaseModel]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from benchgate.errors import ExitCode
+from benchgate.gate.evidence.roofline import BANDWIDTHS
 from benchgate.gate.guards import COMPARISON_GUARDS, EVAL_GUARDS, RUN_GUARDS
 from benchgate.gate.guards.base import EVERYTHING, Guard
 from benchgate.gate.guards.run import no_calibration
@@ -96,6 +97,14 @@ def _guards(guards: Iterable[Guard[Any]]) -> str:
 def _invalidates(one: Guard[Any]) -> str:
     kinds = "everything" if one.invalidates == EVERYTHING else ", ".join(one.invalidates).replace("-", " ")
     return f"{kinds}; of the baseline alone compared {kinds}" if one.by_arm else kinds
+
+
+def bandwidths() -> str:
+    """Return the memory bandwidth of every known accelerator, with its source."""
+    return table(
+        ("words in the name", "TB/s", "source"),
+        [[f"`{one.name}`", f"{one.gb_per_s / 1e3:.4g}", one.source] for one in BANDWIDTHS],
+    )
 
 
 def metrics_table() -> str:

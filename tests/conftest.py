@@ -36,6 +36,15 @@ def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_credential_is_known() -> Iterator[None]:
+    """Let a test know no credential that another one in this process has used."""
+    from benchgate import credentials
+
+    yield
+    credentials.forget_all()
+
+
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages without charts, which have tests of their own and cost most of a rendering's time."""

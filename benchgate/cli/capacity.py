@@ -15,7 +15,7 @@ import typer
 from benchgate.cli import options
 from benchgate.cli.completion import complete_runs, complete_stages
 from benchgate.cli.options import ResultFormat
-from benchgate.cli.saying import say, say_json
+from benchgate.cli.saying import say_escaped, say_json, stdout_screen
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.store.missing import require_stored
@@ -108,7 +108,7 @@ def capacity(
     if output is ResultFormat.JSON:
         say_json(sizing_document(found, seen, simulated), sort_keys=True, allow_nan=False)
     else:
-        say(sizing_text(found, seen, simulated))
+        say_escaped(sizing_text(found, seen, simulated, stdout_screen()))
 
 
 @contextmanager

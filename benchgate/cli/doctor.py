@@ -17,8 +17,7 @@ from benchgate.cli.commands import command_line
 from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import say, say_escaped, say_json, stdout_screen
 from benchgate.errors import BenchgateError, Command, ExitCode, UsageError
-from benchgate.report.screen import Screen, Style
-from benchgate.report.table import aligned
+from benchgate.report.screen import Screen, Style, fitting_table
 from benchgate.units import show_duration, show_number
 
 if TYPE_CHECKING:
@@ -137,7 +136,8 @@ def _measure_client(store: str, output: ResultFormat) -> None:
     if output is ResultFormat.JSON:
         say_json({**profile.to_json(), "connections": asdict(limits)}, sort_keys=True, allow_nan=False)
         return
-    lines = [*aligned([_HEADINGS, *map(_row, profile.steps)]), ""]
+    screen = stdout_screen()
+    lines = []
     if profile.tokens_per_s is None or profile.requests_per_s is None:
         why = "the load generator was the bottleneck at the smallest load"
         lines.append(f"{why}: stop other work on this machine and repeat")
@@ -148,7 +148,9 @@ def _measure_client(store: str, output: ResultFormat) -> None:
             f"one worker delivers {at_least[0]}{tokens} tokens/s in {profile.streams:,} streams, and"
             f" {at_least[1]}{requests} requests/s; kept in the store"
         )
-    say("".join(f"{line}\n" for line in [*lines, f"connections: {limits}"]))
+    table = fitting_table(screen, _HEADINGS, [_row(step) for step in profile.steps])
+    after = screen.folded([*lines, f"connections: {limits}"])
+    say_escaped("".join(f"{line}\n" for line in (*table, "", *after)))
 
 
 _HEADINGS = ("load", "tokens/s", "delivered", "CPU per token", "read delay p99", "TTFT p99 - truth", "")

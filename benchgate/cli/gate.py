@@ -15,7 +15,7 @@ from benchgate.cli import options
 from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.options import Format, find_suite, read_waivers, refuse_unwritable, today, waivers_for_stored
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
-from benchgate.cli.saying import log, say, say_json_text, say_markdown
+from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown, stdout_screen
 from benchgate.errors import ExitCode, PublishError, UsageError, suggestion
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import RELEASE_CHARACTERS, Waiver, Waivers, WaiverUse, policy_sha256
@@ -245,7 +245,7 @@ def _end_with_numbers(
     elif output is Format.MARKDOWN:
         say_markdown(numbers_markdown(numbers))
     else:
-        say(numbers_text(numbers))
+        say_escaped(numbers_text(numbers, stdout_screen()))
     raise typer.Exit(int(OUTCOME.exit_code()))
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +19,7 @@ from benchgate.cli.options import find_suite, today
 from benchgate.cli.runs import short_time
 from benchgate.cli.saying import inform, log, say, say_escaped, say_json_text, stdout_screen
 from benchgate.errors import ExitCode, UsageError
-from benchgate.escape import terminal_line
-from benchgate.report.screen import PLAIN, Screen, table_lines
+from benchgate.report.screen import PLAIN, Screen, fitting_table
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run, TrendPoint
@@ -85,11 +85,11 @@ def trend_document(
     if output is TrendFormat.TEXT:
         return _text(points, metric, statistic, by, breaks, screen)
     if output in (TrendFormat.JSON, TrendFormat.CSV):
+        from benchgate.model.metric import TREND_UNITS
         from benchgate.model.run import TrendPoint
-        from benchgate.report.display import unit_of
         from benchgate.store.export import to_csv
 
-        common = {"metric": metric, "statistic": statistic, "unit": unit_of(metric)}
+        common = {"metric": metric, "statistic": statistic, "unit": TREND_UNITS.get(metric)}
         rows = [{**common, **point._asdict(), _BREAK: breaks.get(place_of(point))} for point in points]
         if output is TrendFormat.JSON:
             return json.dumps(rows, indent=2, sort_keys=True) + "\n"
@@ -147,20 +147,19 @@ def _text(
         cell = "  ".join((value, *notes))
         started = point.started_at if screen.columns is None else short_time(point.started_at)
         rows.append([started, run, point.suite, point.deployment, point.outcome or "-", place, cell])
-    first, *others = table_lines(screen, headings, rows, shrink=(1, 2, 3))
-    lines = [first]
-    previous = None
-    for point, row in zip(points, others, strict=True):
-        if by is not None and point.series(by) != previous:
-            previous = point.series(by)
-            runs = len({other.run_id for other in points if other.series(by) == previous})
-            lines += ["", terminal_line(f"{by} {previous}, {runs:,} {'run' if runs == 1 else 'runs'}:")]
-        lines.append(row)
-    return "".join(f"{line}\n" for line in lines)
+    if by is None:
+        return "".join(f"{line}\n" for line in fitting_table(screen, headings, rows, shrink=(1, 2, 3)))
+    lines = list[str]()
+    for series, of_series in groupby(zip(points, rows, strict=True), key=lambda one: one[0].series(by)):
+        some = [*of_series]
+        runs = len({point.run_id for point, _ in some})
+        lines += ["", *screen.folded([f"{by} {series}, {runs:,} {'run' if runs == 1 else 'runs'}:"])]
+        lines += fitting_table(screen, headings, [row for _, row in some], shrink=(1, 2, 3))
+    return "".join(f"{line}\n" for line in lines[1:])
 
 
 def trend(
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Metric, like ttft_s.")],
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="Metric, like ttft.")],
     suite: Annotated[str | None, typer.Option(help="Only runs of this suite.", autocompletion=complete_suites)] = None,
     stage: Annotated[str | None, typer.Option(help="Only this load stage.", autocompletion=complete_stages)] = None,
     task: Annotated[str | None, typer.Option(help="Only this eval task.")] = None,
@@ -178,14 +177,14 @@ def trend(
 ) -> None:
     """Plot a metric over past runs
 
-    Example: benchgate trend ttft_s --stage c8 --format svg -o ttft.svg
+    Example: benchgate trend ttft --stage c8 --format svg -o ttft.svg
     """
     from benchgate.model.deployment import Arm
-    from benchgate.model.metric import IMPORTED_METRICS, TREND_METRICS
+    from benchgate.model.metric import TREND_UNITS
 
     require_place(output, out)
     served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
-    _require_known("metric", metric, (*TREND_METRICS, *IMPORTED_METRICS))
+    _require_known("metric", metric, tuple(TREND_UNITS))
     statistic = _statistic(metric, statistic)
     with options.open_store(store) as opened:
         points = opened.trend(metric, suite=suite, statistic=statistic, stage=stage, task=task, arm=Arm.CANDIDATE)
@@ -215,7 +214,7 @@ def _statistic(metric: str, requested: str | None) -> str | None:
             raise UsageError(f"--statistic applies to latencies, and {metric} is none; leave it out")
         return None
     if requested is not None:
-        paired = metric.removesuffix("_s") in MEAN_METRICS
+        paired = metric in MEAN_METRICS
         _require_known("statistic", requested, (*QUANTILES, MEAN) if paired else tuple(QUANTILES))
     return requested or "p50"
 
@@ -238,7 +237,7 @@ def _none_has(metric: str, suite: str | None, stage: str | None, task: str | Non
     if metric.startswith("usd_"):
         with_terms = " with `price_terms`" if metric.endswith("_in_use") else ""
         remedy = f"; a `price`{with_terms} in the suite's deployments adds it; other metrics need none: "
-        remedy += "benchgate trend requests_per_s"
+        remedy += "benchgate trend request_throughput"
     return f"{runs} has {' '.join(filter(None, (metric, place)))}{remedy}"
 
 
@@ -316,7 +315,8 @@ def frontier(
 
     found = compare_candidates(stored, in_use=in_use, as_of=today())
     by = () if policy is None else (f"judged by the policy of {policy}, without waivers; not stored",)
-    emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output), output, out)
+    screen = PLAIN if out is not None else stdout_screen()
+    emit(_document(replace(found, notes=(*by, *picked.notes, *found.notes)), output, screen), output, out)
 
 
 def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
@@ -338,12 +338,12 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
     return decide_stored(store, run.id, policy=policy, keep=False).document
 
 
-def _document(found: CandidateTable, output: TrendFormat) -> str | bytes:
+def _document(found: CandidateTable, output: TrendFormat, screen: Screen) -> str | bytes:
     from benchgate.report import frontier
     from benchgate.store.export import to_csv
 
     if output is TrendFormat.TEXT:
-        return frontier.frontier_text(found)
+        return frontier.frontier_text(found, screen)
     if output is TrendFormat.JSON:
         return json.dumps(frontier.frontier_document(found), indent=2, sort_keys=True) + "\n"
     if output is TrendFormat.CSV:

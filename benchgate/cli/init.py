@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from benchgate.cli.options import shipped_suites_dir
-from benchgate.cli.saying import inform, log, say, say_json
+from benchgate.cli.saying import inform, log, say, say_escaped, say_json, stdout_screen
 from benchgate.errors import UsageError
 from benchgate.init.purpose import Purpose
-from benchgate.report.table import aligned
+from benchgate.report.screen import fitting_table
 
 
 def init(
@@ -56,7 +56,7 @@ def init(
             given = f"the file {str(file)!r}" if file is not None else "--drill"
             raise UsageError(f"--list only prints the drills; leave out {given}, or leave out --list")
         rows = [(name, path.read_text(encoding="utf-8").partition("\n")[0][2:]) for name, path in drills.items()]
-        say("".join(f"{line}\n" for line in aligned(rows)))
+        say_escaped("".join(f"{line}\n" for line in fitting_table(stdout_screen(), ("drill", "what it shows"), rows)))
         return
     template = shipped_suites_dir() / "templates" / "first.yaml"
     if drill is not None:

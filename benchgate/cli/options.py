@@ -200,7 +200,8 @@ def find_suite(reference: str) -> Path:
     elif near := difflib.get_close_matches(reference, shipped, n=1):
         hint = f"did you mean the shipped suite {near[0]!r}?"
     else:
-        hint = f"write one with `benchgate init`, or name a shipped one: {', '.join(shipped)}"
+        named = ", ".join(name for name in shipped if "/" not in name)
+        hint = f"write one with `benchgate init`, or name a shipped one: {named}, or a drill like drills/burst"
     raise UsageError(f"there is no suite file {reference!r}; {hint}")
 
 

@@ -15,8 +15,7 @@ from benchgate.cli.options import ResultFormat, find_suite
 from benchgate.cli.saying import inform, log_text, say, say_json, stdout_screen
 from benchgate.errors import Command, ExitCode, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, load_suite, missing_files
-from benchgate.report.screen import Screen, table_lines, table_width, wrapped_lines
-from benchgate.report.table import aligned
+from benchgate.report.screen import Screen, fitting_table, table_lines, table_width, wrapped_lines
 from benchgate.suite.loader import default_checks, line_of
 from benchgate.suite.rules.load import suite_warnings
 from benchgate.suite.rules.suite import each_candidate
@@ -133,15 +132,18 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
         alike = [name for name, one in found.items() if one == preview]
         if declared.candidates:
             runs = f"{len(alike)} runs, one for each of" if len(alike) > 1 else "one run, for"
-            lines.append(f"runs     {runs} {', '.join(alike)}: each sends what stands above")
-    lines += [f"budget   {line}" for line in budget_lines(declared)]
+            lines += _wrapped("runs", f"{runs} {', '.join(alike)}: each sends what stands above")
+    for line in budget_lines(declared):
+        lines += _wrapped("budget", line)
     if priced := _priced_by_file(declared):
         from benchgate.report.sections.cost import price_and_use, price_source  # slow to import
 
-        lines += [f"price    {one.name}: {price_and_use(one)}, the price {price_source(one)}" for one in priced]
+        for one in priced:
+            lines += _wrapped("price", f"{one.name}: {price_and_use(one)}, the price {price_source(one)}")
     if declared.gate.checks == default_checks(declared):
-        lines += ["gate     the suite has no checks of its own; these are the defaults:"]
-        lines += [f"{_INDENT}- {line_of(check)}" for check in declared.gate.checks]
+        lines += _wrapped("gate", "the suite has no checks of its own; these are the defaults:")
+        for check in declared.gate.checks:
+            lines += _wrapped("", f"- {line_of(check)}")
     say("\n".join(lines) + "\n")
     doubts = dict.fromkeys(line for one in found.values() for line in (*one.unknowns, *one.underpowered))
     inform(*(f"benchgate: {line}" for line in doubts))
@@ -164,10 +166,10 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
     yield from Screen(stdout_screen().columns).wrapped(sentence, _INDENT, first="")
     where = "on both arms" if found.arms > 1 else "of the one deployment"
     if found.starts:
-        yield f"starts   {found.starts:,} {where}, from nothing to a first good completion"
+        yield from _wrapped("starts", f"{found.starts:,} {where}, from nothing to a first good completion")
     if found.stages:
         yield ""
-        yield from aligned([_STAGE_HEADINGS, *map(_stage_row, found.stages)])
+        yield from fitting_table(Screen(stdout_screen().columns), _STAGE_HEADINGS, [*map(_stage_row, found.stages)])
         yield ""
         most = "at most " if found.fewest_blocks < found.blocks else ""
         ramp = f", and about {found.ramp_requests:,} for the ramp" if found.ramp_requests else ""
@@ -176,10 +178,10 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
         tokens = f"about {found.input_tokens:,} tokens in, at most {found.output_tokens:,} out"
         yield from _wrapped("load", f"{found.block_range} {where}: {requests}; {tokens}")
         if found.load_s == 0:
-            yield f"{_INDENT}the duration depends on the servers"
+            yield from _wrapped("", "the duration depends on the servers")
         else:
             rest = "" if found.load_s_known else "; closed loops take as long as the servers need"
-            yield f"{_INDENT}the schedules take {show_duration(found.load_s)}{rest}"
+            yield from _wrapped("", f"the schedules take {show_duration(found.load_s)}{rest}")
         shares = [
             f"{show_percent(s.shared_prefix_ratio)} at {s.demand.name}"
             for s in found.stages
@@ -189,31 +191,37 @@ def _lines(source: str, found: Preview) -> Iterator[str]:
             found_by = "of the prompts' tokens would be found in a prefix cache without a limit"
             yield from _wrapped("shared", f"{', '.join(shares)} {found_by}")
     if found.capacity_requests:
-        yield f"capacity at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
+        yield from _wrapped(
+            "capacity", f"at most {found.capacity_requests:,} requests {where}; a search ends early where it can"
+        )
     if found.eval_items:
         among = f", and {found.verified_items:,} among the load" if found.verified_items else ""
-        yield f"evals    {found.eval_items:,} items over both arms{among}"
+        yield from _wrapped("evals", f"{found.eval_items:,} items over both arms{among}")
     if found.to_fetch:
-        yield f"unread   data sets of evals, whose items are not counted yet: {', '.join(found.to_fetch)}"
+        yield from _wrapped(
+            "unread", f"data sets of evals, whose items are not counted yet: {', '.join(found.to_fetch)}"
+        )
     if found.text_positions:
-        yield f"texts    {found.text_positions:,} positions on both arms"
+        yield from _wrapped("texts", f"{found.text_positions:,} positions on both arms")
     if found.shadow_prompts:
         more = ((found.judge_requests, "to a judge"), (found.similarity_requests, "for embeddings"))
         beside = "".join(f", and at most {number:,} {purpose}" for number, purpose in more if number)
-        yield f"shadow   {found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{beside}"
+        yield from _wrapped("shadow", f"{found.shadow_prompts:,} prompts, {found.shadow_requests:,} requests{beside}")
     yield from check_lines(found.checks, found.promotion)
     yield from _total_lines(found.totals)
     if not found.stages:
         return
     if found.client_measured_at is None:
-        yield "client   the capacity of this machine's load generator is unknown"
+        yield from _wrapped("client", "the capacity of this machine's load generator is unknown")
     else:
         able = "delivers all of this"
         if found.problems:
             able = "cannot deliver all of this; the workers of a cluster may (`run --cluster`)"
         elif found.unknowns:
             able = "was not measured with as much"
-        yield f"client   the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"
+        yield from _wrapped(
+            "client", f"the load generator of this machine, measured {found.client_measured_at[:10]}, {able}"
+        )
 
 
 def _stage_row(stage: StagePreview) -> tuple[str, ...]:
@@ -242,11 +250,11 @@ def check_lines(checks: Sequence[CheckPower], promotion: PromotionChance | None)
         "the smallest true regression that such a run shows 80 % of the time; `needed` shows the allowed one",
     )
     if any(check.source == "assumed" for check in checks):
-        yield "noise    between blocks or repeated answers; ~ is assumed, and refuses nothing"
+        yield from _wrapped("noise", "between blocks or repeated answers; ~ is assumed, and refuses nothing")
     for source in dict.fromkeys(check.source for check in checks if check.source not in (None, "assumed")):
-        yield f"noise    by the {source}"
+        yield from _wrapped("noise", f"by the {source}")
     if any(not check.required for check in checks):
-        yield "         checks in brackets are advisory"
+        yield from _wrapped("", "checks in brackets are advisory")
     for note in dict.fromkeys(check.note for check in checks if check.note is not None):
         named = ", ".join(check.id for check in checks if check.note == note)
         yield from _wrapped("", f"{named}: {note}")

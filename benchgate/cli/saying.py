@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from benchgate import credentials
 from benchgate.errors import PublishError
 from benchgate.escape import json_text, markdown_text, terminal_line, terminal_text
 from benchgate.escaped_streams import output_errors, raw_stream
@@ -65,7 +66,7 @@ def say_escaped(text: str) -> None:
     Characters that the encoding of a terminal lacks are written as escapes. Raises PublishError where standard output
     is closed or takes no more, as on a full disk.
     """
-    stream = raw_stream("stdout")
+    text, stream = credentials.redact(text), raw_stream("stdout")
     if stream is None:  # it was closed before the command began
         raise PublishError("standard output is closed, so what is printed there was lost")
     with output_errors("stdout", stream):

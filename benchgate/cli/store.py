@@ -18,10 +18,10 @@ from benchgate.cli import options
 from benchgate.cli.commands import command_line, run_command
 from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import ResultFormat, suites_called
-from benchgate.cli.saying import inform, log, log_text, say, say_json
+from benchgate.cli.saying import inform, log, log_text, say, say_escaped, say_json, stdout_screen
 from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
-from benchgate.report.table import aligned
+from benchgate.report.screen import Screen, fitting_table
 from benchgate.units import parse_duration_s, show_size
 
 if TYPE_CHECKING:
@@ -345,31 +345,35 @@ def info(store: options.StoreOption = options.STORE, output: options.ResultForma
         runs = [{"suite": suite, "status": status, "n": n} for (suite, status), n in sizes.runs.items()]
         say_json({**asdict(sizes), "runs": runs}, sort_keys=True)
     else:
-        say("".join(f"{line}\n" for line in _info_lines(sizes, now)))
+        say_escaped("".join(f"{line}\n" for line in _info_lines(sizes, now, stdout_screen())))
 
 
-def _info_lines(sizes: Sizes, now: str) -> Iterator[str]:
-
+def _info_lines(sizes: Sizes, now: str, screen: Screen) -> Iterator[str]:
     from benchgate.store.retention import older_than
 
-    yield f"store    {sizes.address}"
-    yield f"schema   {sizes.schema}, last upgraded by benchgate {sizes.tool_version or '?'}; {sizes.server}"
-    yield f"size     {show_size(sizes.n_bytes)}"
+    facts = {
+        "store": sizes.address,
+        "schema": f"{sizes.schema}, last upgraded by benchgate {sizes.tool_version or '?'}; {sizes.server}",
+        "size": show_size(sizes.n_bytes),
+    }
+    for name, text in facts.items():
+        yield from screen.wrapped(text, " " * 9, first=name.ljust(9))
     yield ""
     tables = [(table.name, f"{table.n_rows:,}", show_size(table.n_bytes)) for table in sizes.tables]
-    yield from aligned([("table", "rows", "size"), *tables], right_from=1)
+    yield from fitting_table(screen, ("table", "rows", "size"), tables, right=(1, 2))
     yield ""
-    runs = [(one_line(suite, 24), status, f"{n:,}") for (suite, status), n in sizes.runs.items()]
-    yield from aligned([("suite", "status", "runs"), *runs], right_from=2)
+    runs = [(one_line(suite), status, f"{n:,}") for (suite, status), n in sizes.runs.items()]
+    yield from fitting_table(screen, ("suite", "status", "runs"), runs, right=(2,))
     yield ""
-    yield f"raw records were removed from {sizes.removed:,} runs; {sizes.unused_plans:,} plans belong to no run"
+    gone = f"raw records were removed from {sizes.removed:,} runs; {sizes.unused_plans:,} plans belong to no run"
+    yield from screen.folded([gone])
     yield "raw records that `benchgate store gc` may remove, by age of the run:"
     ages = []
     for days in _AGES_DAYS:
         old = older_than(sizes.expendable, days * 86_400.0, now)
         age = f"more than {days} days" if days else "any age"
-        ages.append((age, f"{len(old):,} runs", show_size(sum(run.n_bytes for run in old))))
-    yield from aligned(ages, right_from=1, indent="  ")
+        ages.append((age, f"{len(old):,}", show_size(sum(run.n_bytes for run in old))))
+    yield from fitting_table(screen, ("age", "runs", "size"), ages, right=(1, 2), indent="  ")
 
 
 def _opened(address: str) -> Store:
@@ -435,32 +439,34 @@ def gc(
         document = {"removed": [asdict(run) for run in removed.runs], "stayed": dict(removed.stayed)}
         say_json({"dry_run": dry_run, "kept": dict(kept), **document}, sort_keys=True)
     else:
-        say("".join(f"{line}\n" for line in _removal_lines(removed, kept, dry_run=dry_run)))
+        lines = _removal_lines(removed, kept, stdout_screen(), dry_run=dry_run)
+        say_escaped("".join(f"{line}\n" for line in lines))
     if removed.stayed:
         raise typer.Exit(int(ExitCode.PUBLISH_FAILED))
 
 
-def _removal_lines(removed: Removed, kept: Mapping[str, int], *, dry_run: bool) -> Iterator[str]:
+def _removal_lines(removed: Removed, kept: Mapping[str, int], screen: Screen, *, dry_run: bool) -> Iterator[str]:
     rows = [
         (
             run.run_id,
-            f"ended {run.finished_at[:10]}",
-            one_line(run.suite, 24),
-            one_line(run.label or "", 24),
-            f"{run.n_rows:,} rows",
-            f"{run.n_records:,} records",
+            run.finished_at[:10],
+            one_line(run.suite),
+            one_line(run.label or ""),
+            f"{run.n_rows:,}",
+            f"{run.n_records:,}",
             show_size(run.n_bytes),
         )
         for run in removed.runs
     ]
-    yield from map(terminal_line, aligned(rows, right_from=4))
-    for run_id, why in removed.stayed:
-        yield terminal_line(f"{run_id}  stays: {why}")
+    if rows:
+        headings = ("run", "ended", "suite", "label", "rows", "records", "size")
+        yield from fitting_table(screen, headings, rows, right=(4, 5, 6))
+    yield from screen.folded(f"{run_id}  stays: {why}" for run_id, why in removed.stayed)
     size = show_size(sum(run.n_bytes for run in removed.runs))
     number, what = len(removed.runs), "run" if len(removed.runs) == 1 else "runs"
     yield f"raw records of {number:,} {what}, {size}, {'would be removed' if dry_run else 'removed'}"
     others = ", ".join(f"{n:,} {why}" for why, n in sorted(kept.items()))
-    yield f"kept: {others}" if others else "no other run has raw records"
+    yield from screen.folded([f"kept: {others}" if others else "no other run has raw records"])
 
 
 store_app = typer.Typer(help="Manage the result store", no_args_is_help=True)

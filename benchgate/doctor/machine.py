@@ -114,6 +114,7 @@ _EXTRAS = (
     ("lm-eval", "lm_eval", "eval", "suites with `quality`"),
     ("embedded engine", "xllamacpp", "demo", "`benchgate demo` and embedded deployments"),
     ("cluster", "distributed", "cluster", "load from several machines (`--cluster`)"),
+    ("grpc", "grpc", "grpc", "the endpoint `grpc-infer`"),
     ("postgres", "psycopg", "postgres", "a store in Postgres"),
     ("tokenizers", "tokenizers", "tokenizer", "workloads with a `tokenizer` file"),
 )

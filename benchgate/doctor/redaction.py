@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+from benchgate.credentials import SHORTEST, known, spellings
 from benchgate.errors import UsageError
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.error_messages import SHORTEST_SECRET, json_object, spellings
+from benchgate.targets.error_messages import json_object
 
 _SHORTEST_NAME = 4
 _FILLER = b"redacted-"
@@ -46,11 +47,11 @@ class Redaction:
 
     def __init__(self, target: Target) -> None:
         self._secrets = tuple({secret for found in target.secrets for secret in _parts(found)})
-        if any(len(secret) < SHORTEST_SECRET for secret in self._secrets):
-            needed = f"a key or secret header has fewer than {SHORTEST_SECRET} characters"
+        if any(len(secret) < SHORTEST for secret in self._secrets):
+            needed = f"a key or secret header has fewer than {SHORTEST} characters"
             raise UsageError(f"{needed} and may also be ordinary text; use a longer one for the capture")
         self._names = tuple(name for name in _names(target) if len(name) >= _SHORTEST_NAME)
-        forms = {form.encode() for secret in self._secrets for form in spellings(secret)}
+        forms = {form.encode() for secret in (*self._secrets, *known()) for form in spellings(secret)}
         forms |= {name.encode() for name in self._names}
         self._own = re.compile(
             b"|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)) or b"(?!)", re.IGNORECASE
@@ -82,7 +83,7 @@ def _parts(secret: str) -> Iterator[str]:
         return
     if decoded.isprintable() and ":" in decoded:
         yield decoded
-        yield from (part for part in decoded.split(":", 1) if len(part) >= SHORTEST_SECRET)
+        yield from (part for part in decoded.split(":", 1) if len(part) >= SHORTEST)
 
 
 # Names of hosts that name nobody, and that a transcript cannot do without.

@@ -24,7 +24,7 @@ from benchgate.quality.logprobs import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.quality import Judge, Similarity
-from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.schema import Suite, is_sent_by_grpc, traffic_classes
 from benchgate.system import lacking
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
@@ -274,6 +274,7 @@ def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
     for is_needed, feature, module, extra in (
         (suite.quality is not None, "`quality`", "lm_eval", "eval"),
         (has_embedded, "embedded deployments", "xllamacpp", "demo"),
+        (is_sent_by_grpc(suite), "`grpc-infer`", "grpc", "grpc"),
     ):
         if is_needed and importlib.util.find_spec(module) is not None:
             yield Symptom(extra, State.OK, f"{module} is installed")

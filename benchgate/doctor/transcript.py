@@ -16,20 +16,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchgate.doctor.redaction import Redaction
-from benchgate.errors import PublishError
+from benchgate.errors import PublishError, TargetError
 from benchgate.model.request import ENDPOINTS, Endpoint, text_request
+from benchgate.quality.logprobs import COMPLETION, TOKENIZE, n_probs_fields, read_token_ids, tokenize_fields
 from benchgate.system import write_atomic
 from benchgate.targets.address import ServerAddress, tls_context
 from benchgate.targets.answers import first_object, holds_output, output_count
 from benchgate.targets.dialect import DIALECTS, Target
-from benchgate.targets.endpoints import ask_body
+from benchgate.targets.endpoints import ask_body, content_type, request_content
 from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import json_object
+from benchgate.targets.multipart import FormBody
 from benchgate.targets.probe import FLAGS, OF_WEIGHTS, probe_request
 from benchgate.telemetry.engine_metrics import PAGES, BadPageError, read_page
 
 _PROMPT = "Write a few sentences about rivers."
 _TOKENS = 16
+_TOP = 8  # log-probabilities of a place
 _TIMEOUT_S = 120.0
 _READ_BYTES = 65536
 _LARGEST_BYTES = 4 * 2**20
@@ -89,7 +92,7 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
     """Write the transcript of a server, whose dialect was detected, and yield each exchange as it is done."""
     redaction = Redaction(target)
     server = ServerAddress.of(target.url)
-    models = _exchange(target, "GET", server.path(_MODELS), "")
+    models = _exchange(target, "GET", server.path(_MODELS))
     document: dict[str, object] = {}
     if isinstance(models, str):
         yield Recorded("models", None, reason=models)
@@ -99,18 +102,21 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
         document = json_object(models.body) or {}
         listed = json.dumps(_models_of(document, target.model)).encode()
         yield _write(folder, redaction, "models", f"GET {_MODELS}", "", models, listed)
-    for name, (endpoint, text) in _requests(target, _context_of(document, target.model)).items():
-        if text is None:
+    for name, (endpoint, body) in _requests(target, _context_of(document, target.model)).items():
+        if body is None:
             yield Recorded(name, None, reason=f"the server reports no context of at most {_LARGEST_CONTEXT} tokens")
             continue
+        text, content = (body.shown, body.content) if isinstance(body, FormBody) else (body, body.encode())
         path = ENDPOINTS[endpoint].path_for(target.model, stream='"stream": true' in text)
-        response = _exchange(target, "POST", server.path(path), text)
+        response = _exchange(target, "POST", server.path(path), content, content_type(endpoint))
         if isinstance(response, str):
             yield Recorded(name, None, reason=response)
         elif name in _TRIED and response.status != 200:
             yield Recorded(name, response.status, reason="the server does not have this endpoint for this model")
         else:
             yield _write(folder, redaction, name, f"POST {path}", text, response, None)
+    if target.dialect.engine == "llamacpp":
+        yield from _next_token(target, redaction, folder)
     known = {
         path for one in DIALECTS.values() for path in (one.health_path, *one.about_at, *(one.version_at or ())[:1])
     }
@@ -119,15 +125,23 @@ def record(target: Target, folder: Path) -> Iterator[Recorded]:
     yield _metrics(target, redaction, folder)
 
 
-_OTHER_ENDPOINTS = tuple(name for name in ENDPOINTS if name not in ("chat", "completions"))
+_OTHER_ENDPOINTS = tuple(
+    name for name, spec in ENDPOINTS.items() if name not in ("chat", "completions") and not spec.by_grpc
+)
 _TRIED = (
     *("completions_nonstream", "completions_stream_usage", "completions_echo_logprobs"),
     *_OTHER_ENDPOINTS,
+    "transcriptions_stream",
 )
 
 
-def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, str | None]]:
+def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, str | FormBody | None]]:
     """Return the requests by name, each with its body; None for a body that cannot be made."""
+
+    def shortest(endpoint: Endpoint, *, stream: bool = False) -> str | FormBody:
+        ask = probe_request(endpoint)
+        content = request_content(target, replace(ask, stream=stream or ask.stream))
+        return content if isinstance(content, FormBody) else json.dumps(content)
 
     def body(endpoint: Endpoint, *, stream: bool, **changes: object) -> str:
         ask = text_request(endpoint, _PROMPT, _TOKENS, ignore_eos="ignore_eos" in changes)
@@ -150,7 +164,8 @@ def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, 
             "completions",
             body("completions", stream=False, max_tokens=1, echo=True, logprobs=1),
         ),
-        **{name: (name, json.dumps(ask_body(target, probe_request(name)))) for name in _OTHER_ENDPOINTS},
+        **{name: (name, shortest(name)) for name in _OTHER_ENDPOINTS},
+        "transcriptions_stream": ("transcriptions", shortest("transcriptions", stream=True)),
         "err_bad_model": ("chat", body("chat", stream=False, model="no-such-model")),
         "err_no_messages": ("chat", json.dumps({"model": target.model})),
         "err_invalid_json": ("chat", '{"model": "m", "messages": '),
@@ -159,13 +174,32 @@ def _requests(target: Target, context: int | None) -> dict[str, tuple[Endpoint, 
     }
 
 
-def _exchange(target: Target, method: str, path: str, text: str) -> _Response | str:
+def _next_token(target: Target, redaction: Redaction, folder: Path) -> Iterator[Recorded]:
+    """Record llama.cpp's tokens of a text, and its log-probabilities of the last one after all the others."""
+    server = ServerAddress.of(target.url)
+    ids: tuple[int, ...] = (0, 0)
+    for name, path in (("tokenize", TOKENIZE), ("completion_n_probs", COMPLETION)):
+        text = json.dumps(tokenize_fields(_PROMPT) if path == TOKENIZE else n_probs_fields(ids[:-1], ids[-1], _TOP))
+        response = _exchange(target, "POST", server.path(path), text.encode(), content_type("completions"))
+        if isinstance(response, str):
+            yield Recorded(name, None, reason=response)
+            return
+        yield _write(folder, redaction, name, f"POST {path}", text, response, None)
+        if path == TOKENIZE:
+            try:
+                ids = read_token_ids(json_object(response.body) or {})
+            except TargetError:
+                return
+
+
+def _exchange(
+    target: Target, method: str, path: str, content: bytes = b"", content_type: str | None = None
+) -> _Response | str:
     """Send one request on a connection of its own. Return the response, or the reason why there is none."""
     server = ServerAddress.of(target.url)
-    content = text.encode()
     headers = {"host": server.netloc, "user-agent": "benchgate", **target.headers(), "connection": "close"}
-    if content:
-        headers["content-length"] = str(len(content))
+    if content_type is not None:
+        headers |= {"content-type": content_type, "content-length": str(len(content))}
     head = "".join(f"{line}\r\n" for line in [f"{method} {path} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())])
     wire, reads = bytearray(), list[tuple[float, int]]()
     try:
@@ -316,7 +350,7 @@ def _context_of(document: dict[str, object], model: str) -> int | None:
 def _fetch(target: Target, path: str) -> _Response | str:
     """Return the page beside the API at the server's own port."""
     url = target.page(path)
-    return _exchange(target, "GET", url[url.index("/", url.index("://") + 3) :], "")
+    return _exchange(target, "GET", url[url.index("/", url.index("://") + 3) :])
 
 
 def _page(target: Target, redaction: Redaction, folder: Path, path: str) -> Recorded:

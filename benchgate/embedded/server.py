@@ -32,7 +32,6 @@ class EmbeddedServer:
     url: str  # "http://127.0.0.1:PORT"
     model: str
     pid: int
-    log_path: Path  # what the engine wrote; gone with the server unless a log folder was given
     _process: subprocess.Popen[bytes] = field(repr=False)
 
     def alive(self) -> bool:
@@ -58,7 +57,7 @@ def serve(
             process, url = _start(spec, model, log_path, timeout_s)
             try:
                 _await_completion(process, url, deadline_s)
-                yield EmbeddedServer(name, url, MODEL_ALIAS, process.pid, log_path, process)
+                yield EmbeddedServer(name, url, MODEL_ALIAS, process.pid, process)
             finally:
                 child_process.stop(process)
         except child_process.NoReportError as error:

@@ -25,7 +25,7 @@ from benchgate.model.columns import select_rows
 from benchgate.model.deployment import Arm, describe_hardware, engine_version_of
 from benchgate.model.metric import COST_METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread, format_age, staleness_reasons
-from benchgate.model.records import FloatArray, RequestColumns
+from benchgate.model.records import ABSENT, FloatArray, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import MeanTest, VarianceComponent, paired_t, two_sample_t
@@ -255,15 +255,24 @@ def by_adapter(observation: LoadObservation, traffic: TrafficClass, seed: int) -
 
 
 def measured_twice(evidence: Evidence) -> str | None:
-    """Describe an observation that a run has more than once; None if there is none.
+    """Describe an observation that a run has more than once, or under two places; None if there is none.
 
-    One of two would silently stand for both, and which one must not depend on their order.
+    One of two would silently stand for both, and which one must not depend on their order. No two executions were sent
+    and answered at the same nanoseconds: one of them is a copy.
     """
-    found = Counter(f"stage {o.stage}, block {o.block + 1}, {o.arm}" for o in evidence.load)
+    places = [(f"stage {o.stage}, block {o.block + 1}, {o.arm}", o.requests) for o in evidence.load]
+    found = Counter(where for where, _ in places)
     found += Counter(f"task {o.task}{' again' * o.repeat} on the {o.arm}" for o in evidence.quality)
     found += Counter(f"telemetry of stage {o.stage}, block {o.block + 1}, {o.arm}" for o in evidence.telemetry)
     what, times = next(iter(found.most_common(1)), ("", 0))
-    return f"{what} is there {times} times, and is measured once" if times > 1 else None
+    if times > 1:
+        return f"{what} is there {times} times, and is measured once"
+    seen: dict[tuple[bytes, bytes], str] = {}
+    for where, columns in places:
+        first = seen.setdefault((columns.sent_ns.tobytes(), columns.end_ns.tobytes()), where)
+        if first != where and bool(np.any(columns.sent_ns != ABSENT)):
+            return f"{where} has the times of {first}, to the nanosecond: one of them was not measured"
+    return None
 
 
 def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, LoadObservation]]:

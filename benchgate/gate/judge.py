@@ -20,6 +20,7 @@ from benchgate.gate.evidence.blocks import OWN_MACHINE
 from benchgate.gate.evidence.deployments import differences
 from benchgate.gate.guards import run_guards
 from benchgate.gate.guards.base import compared, invalidating_guard, metric_kinds
+from benchgate.gate.guards.roofline import slow_stream_notes
 from benchgate.gate.guards.run import session_notes
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.gate.reasons import (
@@ -70,6 +71,7 @@ def judge(
         *noise_notes(comparison, suite),
         *session_notes(judged),
         *slow_replica_notes(judged),
+        *slow_stream_notes(judged, suite),
     )
     states: tuple[WaiverState, ...] = ()
     if waivers is not None:

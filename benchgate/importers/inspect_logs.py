@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,6 +44,8 @@ _VERSION = 2
 _LOG_START = re.compile(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')  # the order of keys is part of the format
 _HEADER, _SAMPLES = "header.json", "samples/"
 _ZSTD = 93
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, RuntimeError, ValueError)
+"""Errors of Python's ZIP reader: RuntimeError for what is encrypted or packed in a way it does not know."""
 _SCORES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _FINISH = {"stop": "stop", "tool_calls": "tool_calls", "max_tokens": "length", "model_length": "length"}
 _SERVICE_PROVIDERS = frozenset({"openai-api"})  # their models are called `provider/service/model`
@@ -120,7 +124,7 @@ def _open_log(path: Path) -> _Log:
                         [problem(path, f"it has no {_HEADER}: the eval did not finish; run it to its end")]
                     )
                 header = _member(path, archive, _HEADER)
-        except (zipfile.BadZipFile, OSError) as exc:
+        except _DAMAGE as exc:
             raise SuiteError([problem(path, f"is no whole ZIP archive ({exc}); copy the log again")]) from exc
     else:
         header = read_json(file_text(path), str(path))
@@ -140,7 +144,7 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str) -> Field:
     try:
         data = archive.read(info) if _can_unpack(info) else _unpack_zstd(path, archive, info)
         return read_json(data.decode("utf-8"), f"{path}:{name}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as exc:
+    except _DAMAGE as exc:
         raise SuiteError([problem(path, f"{name} is damaged ({exc}); copy the log again")]) from exc
 
 

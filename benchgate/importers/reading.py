@@ -19,6 +19,8 @@ from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import QUANTILES
 from benchgate.model.run import MetricRow
+from benchgate.suite.formats import RepeatedKey, unique_keys
+from benchgate.system import read_at_most
 
 MOST_BYTES = 256 * 2**20  # limit of a file, which is held in memory several times over
 
@@ -109,7 +111,7 @@ def read_bytes(path: Path) -> bytes:
     """Read a file. Raises UsageError if it cannot be read or is too large."""
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+            data = read_at_most(file, MOST_BYTES + 1)
     except OSError as exc:
         raise UsageError(f"{path} cannot be read: {exc.strerror or exc}") from exc
     if len(data) > MOST_BYTES:
@@ -120,30 +122,18 @@ def read_bytes(path: Path) -> bytes:
 def read_json(text: str, source: str, first_line: int = 1) -> Field:
     """Parse one JSON value. Raises UsageError with line and column for a mistake or a duplicate key."""
     try:
-        return Field(json.loads(text, object_pairs_hook=_require_distinct), source)
+        return Field(json.loads(text, object_pairs_hook=unique_keys), source)
     except json.JSONDecodeError as exc:
         place = f"{source}:{first_line + exc.lineno - 1}:{exc.colno}"
         raise UsageError(f"{place}: {exc.msg}; expected one whole JSON value: is the file cut short?") from exc
-    except _KeyTwice as exc:
-        key = exc.args[0]
+    except RepeatedKey as exc:
+        key = exc.key
         places = [found.start() for found in re.finditer(re.escape(json.dumps(key)) + r"\s*:", text)]
         line = first_line + (text.count("\n", 0, places[1]) if len(places) == 2 else 0)  # else it is ambiguous
         raise UsageError(f"{source}:{line}: the key {key[:_MOST_SHOWN]!a} is there twice in one object") from exc
     except (ValueError, RecursionError) as exc:
         why = ascii(str(exc))[1:-1][:120]
         raise UsageError(f"{source}:{first_line}: it cannot be read as JSON: {why}") from exc
-
-
-class _KeyTwice(ValueError):
-    """Duplicate key in an object: its only argument."""
-
-
-def _require_distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _KeyTwice(next(key for key in keys if keys.count(key) > 1))
-    return found
 
 
 def about_the_same(one: float, other: float) -> bool:
@@ -271,10 +261,10 @@ def rate_rows(found: Outcomes, stage: str) -> Iterator[MetricRow]:
     scheduled = found.succeeded + found.failed
     if scheduled == 0:
         return
-    yield row("requests_per_s", found.succeeded / found.window_s, 1, stage=stage)
+    yield row("request_throughput", found.succeeded / found.window_s, 1, stage=stage)
     if found.output_tokens is not None:
-        yield row("output_tokens_per_s", found.output_tokens / found.window_s, 1, stage=stage)
-    yield row("error_ratio", found.failed / scheduled, 1, stage=stage)
+        yield row("output_throughput", found.output_tokens / found.window_s, 1, stage=stage)
+    yield row("error_rate", found.failed / scheduled, 1, stage=stage)
 
 
 def latency_rows(name: str, values_s: Sequence[float], failed: int, stage: str) -> Iterator[MetricRow]:

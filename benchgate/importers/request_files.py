@@ -49,12 +49,12 @@ def read_aiperf(document: Field) -> Reading:
     first = [one.need("value").number(most=window_s * 1.01 / _scale(one)) * _scale(one) for one in ttfts]
     rows: list[MetricRow] = [
         *rate_rows(Outcomes(len(answered), failed, window_s), _AIPERF_STAGE),
-        *latency_rows("ttft_sent_s", first, failed, _AIPERF_STAGE),
+        *latency_rows("ttft_sent", first, failed, _AIPERF_STAGE),
     ]
     mapped = {
-        "requests_per_s": "records without error / (last request_end_ns - first request_start_ns)",
-        "error_ratio": "records with error / records",
-        "ttft_sent_s": "time_to_first_token of records",
+        "request_throughput": "records without error / (last request_end_ns - first request_start_ns)",
+        "error_rate": "records with error / records",
+        "ttft_sent": "time_to_first_token of records",
     }
     gaps: list[float] = []
     for one in answered:
@@ -62,8 +62,8 @@ def read_aiperf(document: Field) -> Reading:
             scale = _scale(found)
             gaps += [gap.number(most=window_s * 1.01 / scale) * scale for gap in found.need("value").items()]
     if gaps and failed == 0:
-        rows += latency_rows("itl_s", gaps, 0, _AIPERF_STAGE)
-        mapped["itl_s"] = "inter_chunk_latency of records"
+        rows += latency_rows("itl", gaps, 0, _AIPERF_STAGE)
+        mapped["itl"] = "inter_chunk_latency of records"
     sample = Field(answered[0].value, document.source)
     first_sent = min((one.need("metadata", "request_start_ns") for one in requests), key=_nanoseconds)
     measured = by_unix_time(first_sent, ns=True)
@@ -135,11 +135,11 @@ def read_guidellm(document: Field) -> Reading:
     if not rows:
         document.need("benchmarks").refuse(f"a benchmark that can be taken ({'; '.join(set(unmapped.values()))[:300]})")
     mapped = {
-        "requests_per_s": "requests.successful / (last end - first start)",
-        "output_tokens_per_s": "output_tokens of requests.successful / (last end - first start)",
-        "error_ratio": "requests.errored / (requests.successful + requests.errored)",
-        "ttft_sent_s": "time_to_first_token_ms of requests",
-        "tpot_s": "inter_token_latency_ms of requests",
+        "request_throughput": "requests.successful / (last end - first start)",
+        "output_throughput": "output_tokens of requests.successful / (last end - first start)",
+        "error_rate": "requests.errored / (requests.successful + requests.errored)",
+        "ttft_sent": "time_to_first_token_ms of requests",
+        "tpot": "inter_token_latency_ms of requests",
     }
     tool = optional_text(document.need("metadata").get("guidellm_version"))
     first_sent = min((one for benchmark in taken for one in _sent(benchmark)), key=Field.number)
@@ -184,8 +184,8 @@ def _stage_rows(benchmark: Field, stage: str) -> list[MetricRow]:
     failed = len(errored)
     return [
         *rate_rows(Outcomes(len(successful), failed, window_s, float(sum(tokens))), stage),
-        *latency_rows("ttft_sent_s", first, failed, stage),
-        *latency_rows("tpot_s", known, failed, stage),
+        *latency_rows("ttft_sent", first, failed, stage),
+        *latency_rows("tpot", known, failed, stage),
     ]
 
 

@@ -59,12 +59,12 @@ def read_inference_perf(document: Field) -> Reading:
     else:  # the summary of every stage has neither
         stage = "all" if requested is None else stage_name(None, requested.above_zero())
     mapped = {
-        "requests_per_s": "successes.count / benchmark_time_seconds",
-        "error_ratio": "failures.count / load_summary.count",
+        "request_throughput": "successes.count / benchmark_time_seconds",
+        "error_rate": "failures.count / load_summary.count",
     }
     taken = [*_INFERENCE_PERF_TAKEN]
     if total is not None:
-        mapped["output_tokens_per_s"] = "successes.output_tokens.total / benchmark_time_seconds"
+        mapped["output_throughput"] = "successes.output_tokens.total / benchmark_time_seconds"
         taken.append("$.successes.output_tokens.total")
     rows = tuple(rate_rows(Outcomes(succeeded, failed, window_s, total), stage))
     return Reading("inference-perf", None, None, rows, mapped, left_out(document, taken, _INFERENCE_PERF_REASONS))
@@ -77,7 +77,7 @@ _AGREE = {
     "inference-perf": frozenset({"request_rate"}),
 }
 """Rates with benchgate's own definition, by the tool that the report is from."""
-_RATES = {"request_rate": ("requests_per_s", "queries/s"), "output_token_rate": ("output_tokens_per_s", "tokens/s")}
+_RATES = {"request_rate": ("request_throughput", "queries/s"), "output_token_rate": ("output_throughput", "tokens/s")}
 _LLM_D_TAKEN = (
     ".requests.total", ".requests.failures", "$.version", "$.run.time.start", "$.run.time.end",
     ".standardized.tool", ".standardized.concurrency", ".standardized.rate_qps",
@@ -106,8 +106,8 @@ def read_llm_d(document: Field) -> Reading:
     total, failures = aggregate.need("requests", "total"), aggregate.need("requests", "failures")
     if total.count() == 0 or failures.count() > total.count():
         failures.refuse(f"at most the {total.value} requests, of which there must be some")
-    rows: list[MetricRow] = [row("error_ratio", failures.count() / total.count(), 1, stage=stage)]
-    mapped, taken = {"error_ratio": "requests.failures / requests.total"}, [*_LLM_D_TAKEN]
+    rows: list[MetricRow] = [row("error_rate", failures.count() / total.count(), 1, stage=stage)]
+    mapped, taken = {"error_rate": "requests.failures / requests.total"}, [*_LLM_D_TAKEN]
     for key in sorted(_AGREE[name]):
         rate = aggregate.need("throughput").get(key)
         if rate is None:
@@ -157,8 +157,8 @@ def read_lm_eval(document: Field) -> Reading:
             effective.refuse("at least one item")
         if (original := items.get("original")) is not None and original.count() < effective.count():
             original.refuse(f"at least the {effective.value} items that were evaluated")
-        rows.append(row("accuracy_ratio", found.need(name).number(most=1), effective.count(), task=task))
-        mapped[f"accuracy_ratio of {task}"] = f"results.{task}.{name}"
+        rows.append(row("accuracy", found.need(name).number(most=1), effective.count(), task=task))
+        mapped[f"accuracy of {task}"] = f"results.{task}.{name}"
         taken += [f"$.results.{task}.{name}", f"$.n-samples.{task}.effective"]
     if not rows:
         document.need("results").refuse("a task with `acc`, or with one `exact_match`; import its samples instead")

@@ -61,8 +61,8 @@ class Requests:
 
     def rows(self, stage: str) -> Iterator[MetricRow]:
         """Yield percentiles of latencies."""
-        yield from latency_rows("ttft_sent_s", self.ttft_s, self.failed, stage)
-        yield from latency_rows("tpot_s", self.tpot_s, self.failed, stage)
+        yield from latency_rows("ttft_sent", self.ttft_s, self.failed, stage)
+        yield from latency_rows("tpot", self.tpot_s, self.failed, stage)
 
 
 def _window_s(document: Field) -> float:
@@ -152,18 +152,18 @@ def read_vllm(document: Field) -> Reading:
     rows = list(rate_rows(_outcomes(document, requests, lost, tokens), stage))
     reasons, taken = dict(REASONS), [*RATES, *_VLLM_TAKEN]
     mapped = {
-        "requests_per_s": "completed / duration",
-        "output_tokens_per_s": "total_output_tokens / duration",
-        "error_ratio": "failed / (completed + failed)",
+        "request_throughput": "completed / duration",
+        "output_throughput": "total_output_tokens / duration",
+        "error_rate": "failed / (completed + failed)",
     }
     taken += COUNTS if requests is not None else ()
     if requests is not None and backend in _BY_COMPLETIONS:
         rows += requests.rows(stage)
         taken += TIMES
-        mapped |= {"ttft_sent_s": "ttfts", "tpot_s": "sum of itls / (output_lens - 1)"}
+        mapped |= {"ttft_sent": "ttfts", "tpot": "sum of itls / (output_lens - 1)"}
         if requests.failed == 0:
-            rows += latency_rows("itl_s", requests.gaps_s, 0, stage)
-            mapped["itl_s"] = "itls"
+            rows += latency_rows("itl", requests.gaps_s, 0, stage)
+            mapped["itl"] = "itls"
     elif requests is not None:
         reasons = {"$.ttfts": _OTHER_START, "$.itls": _OTHER_START} | reasons
     model, date = optional_text(document.get("model_id")), document.get("date")
@@ -195,7 +195,7 @@ _NOT_COUNTED = "the file has no number of failed requests; write it with --outpu
 def read_sglang(document: Field) -> Reading:
     """Read rates, and errors and times of a detailed file.
 
-    The tool spreads gaps over tokens, so there is no `itl_s`.
+    The tool spreads gaps over tokens, so there is no `itl`.
     """
     requests, stage = _detailed(document), _stage_of(document)
     counts = optional_text(document.get("backend")) in _COUNTS_ITSELF
@@ -207,21 +207,24 @@ def read_sglang(document: Field) -> Reading:
         "$.itls": "gaps are shared out over the tokens of a chunk",
         "output_throughput": _REQUESTED,
     } | REASONS
-    mapped, taken = {"requests_per_s": "completed / duration"}, [*RATES, "$.model_id", "$.model", "$.sglang_version"]
+    mapped, taken = (
+        {"request_throughput": "completed / duration"},
+        [*RATES, "$.model_id", "$.model", "$.sglang_version"],
+    )
     if counts:
-        mapped["output_tokens_per_s"] = "total_output_tokens / duration"
+        mapped["output_throughput"] = "total_output_tokens / duration"
         taken += ["$.total_output_tokens", "$.output_throughput"]
     if requests is None:
-        rows = [one for one in rows if one.name != "error_ratio"]
+        rows = [one for one in rows if one.name != "error_rate"]
     else:
         taken += COUNTS
-        mapped["error_ratio"] = "errors, and requests without output tokens"
-        times = [one for one in requests.rows(stage) if counts or one.name != "tpot_s"]
+        mapped["error_rate"] = "errors, and requests without output tokens"
+        times = [one for one in requests.rows(stage) if counts or one.name != "tpot"]
         rows += times
-        mapped["ttft_sent_s"] = "ttfts"
+        mapped["ttft_sent"] = "ttfts"
         taken += TIMES
         if counts:
-            mapped["tpot_s"] = "sum of itls / (output_lens - 1)"
+            mapped["tpot"] = "sum of itls / (output_lens - 1)"
     version = optional_text(document.get("sglang_version"))
     model = optional_text(document.get("model_id")) or optional_text(document.get("model"))
     unmapped = left_out(document, taken, reasons)

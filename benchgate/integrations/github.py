@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from benchgate import __version__
+from benchgate import __version__, credentials
 from benchgate.errors import PublishError
 from benchgate.integrations.webhook import is_here
 from benchgate.targets.address import DIRECT, tls_context
@@ -57,6 +57,7 @@ class GitHubApi:
         self._base = base_url(environment.get("GITHUB_API_URL") or DEFAULT_URL)
         self.repository = environment.get("GITHUB_REPOSITORY", "")
         self._token = environment.get(TOKEN, "").strip()
+        credentials.register(self._token)
         if not _REPOSITORY.fullmatch(self.repository):
             raise PublishError("GITHUB_REPOSITORY names no repository; expected OWNER/NAME, as GitHub Actions sets it")
         if not self._token:

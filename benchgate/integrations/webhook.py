@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httpx2
 
-from benchgate import __version__
+from benchgate import __version__, credentials
 from benchgate.errors import PublishError, UsageError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -260,6 +260,7 @@ def webhook_key(environment: Mapping[str, str]) -> bytes:
     secret = environment.get(SECRET, "").strip()
     if not secret:
         raise UsageError(f"{SECRET} is not set, and a webhook is signed; {_EXPECTED}")
+    credentials.register(secret, secret.removeprefix("whsec_"))
     try:
         key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
@@ -298,7 +299,9 @@ def slack_destination(environment: Mapping[str, str]) -> Destination:
     url = environment.get(SLACK_URL, "").strip()
     if not url:
         raise UsageError(f"{SLACK_URL} is not set; expected the address of an incoming webhook, as a secret of the CI")
-    return destination(url, SLACK_URL)
+    to = destination(url, SLACK_URL)
+    credentials.register(to.target)  # Slack's addresses have their token in the path
+    return to
 
 
 def send_slack(to: Destination, message: str, *, clock: Clock = CLOCK) -> None:
@@ -315,6 +318,7 @@ def otlp_headers(environment: Mapping[str, str]) -> Mapping[str, str]:
         header = unquote(value.strip())
         if not found or not _HEADER.fullmatch(name.strip()) or not header.isascii() or not header.isprintable():
             raise UsageError(f"{OTLP_HEADERS}: expected name=value pairs with commas between them, percent-encoded")
+        credentials.register(header)
         headers[name.strip()] = header
     return headers
 

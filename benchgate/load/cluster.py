@@ -244,6 +244,7 @@ _READY_S = 120.0  # to start a process and open its connections
 _LOOK_S = 1.0  # between looks at who is still there
 _ASK_S = 0.05  # between questions whether a worker is ready
 _RENEW_S = 5.0  # between renewals of a worker's lease
+_SILENT_S = 60.0  # without an answer to one: the worker was stopped, and its scheduler may wait for it for ever
 _LEAVE_S = 10.0  # for the workers to end what they do
 
 
@@ -398,9 +399,12 @@ class ClusterFleet:
             await asyncio.sleep(_LOOK_S)
 
     async def _renew_lease(self, seat: RemoteWorker) -> None:
-        while True:
-            if await self._call(seat, cluster_job.is_ready):
-                seat.ready.set()
+        while not seat.lost.is_set():
+            try:
+                if await asyncio.wait_for(self._call(seat, cluster_job.is_ready), _SILENT_S):
+                    seat.ready.set()
+            except TimeoutError:
+                seat.mark_lost(f"did not answer for {_SILENT_S:.0f} s")
             await asyncio.sleep(_RENEW_S if seat.ready.is_set() else _ASK_S)
 
     async def _all_ready(self) -> None:

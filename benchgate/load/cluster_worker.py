@@ -117,9 +117,10 @@ def do_shard(name: str) -> StageResult | None:
 
 
 def _awaited(job: _Job, process: WorkerProcess) -> bool:
-    """Wait until the process has a message, or is lost. Return False when nobody waits for it any more."""
+    """Wait until the process has a message, or is lost. Return False when it hangs, or nobody waits for it any more."""
+    process.watch()
     while not process.has_message(_LOOK_S):
-        if job.given_up or job.is_orphan:
+        if job.given_up or job.is_orphan or process.is_stuck():
             return False
     return True
 

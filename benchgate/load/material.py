@@ -1,4 +1,4 @@
-"""All that a load reads before its plan can be made: prompts, lengths, schemas, pictures and tokenizers.
+"""All that a load reads before its plan can be made: prompts, lengths, schemas, media and tokenizers.
 
 Everything wrong in the files of a suite is reported at once.
 
@@ -12,12 +12,14 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from benchgate.errors import Problem, SuiteError, TargetError, UsageError
 from benchgate.load.agent_sessions import load_sessions_file
+from benchgate.load.media_files import read_media
 from benchgate.load.prompt_sets import read_prompt_set, shown_source
 from benchgate.load.traces import (
     MOST_PROBLEMS,
@@ -30,9 +32,9 @@ from benchgate.load.traces import (
 )
 from benchgate.model.arrivals import TracedRequest
 from benchgate.model.deployment import Arm
-from benchgate.model.request import ENDPOINTS
+from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.plan.model import NO_MATERIAL, Material, ObservedLengths, RecordedRequest, RecordedSession
-from benchgate.plan.prompts import data_url, text_tokens
+from benchgate.plan.prompts import text_tokens
 from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Traces
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
@@ -131,7 +133,7 @@ def _count_tokens(client: JsonClient, api: _TokenizeApi, text: str, target: Targ
         raise UsageError(f"{where} does not say how many tokens a text is: {exc}") from exc
     try:
         found = json.loads(response.body) if response.status == 200 else None
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
         found = found.get(api.count_key or "tokens")
@@ -143,8 +145,6 @@ def _count_tokens(client: JsonClient, api: _TokenizeApi, text: str, target: Targ
 
 
 _T = TypeVar("_T")
-_PICTURES = {".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".webp": "webp", ".gif": "gif"}
-_LARGEST_PICTURE = 20 * 2**20
 
 # Returns the vocabulary for a workload's tokenizer and kind of text. Raises UsageError.
 Vocabularies = Callable[[str, str], Vocabulary]
@@ -166,7 +166,7 @@ def load_material(
         sessions=reading.each({w.sessions for w in reading.workloads if w.sessions is not None}, reading.sessions),
         schemas=reading.each({w.answer_schema for w in reading.workloads if isinstance(w.answer_schema, str)}, _schema),
         tools=reading.each({w.tools for w in reading.workloads if isinstance(w.tools, str)}, _tools),
-        images=reading.each({name for w in reading.workloads if w.images for name in w.images.files}, _picture),
+        media=reading.media(),
         vocabularies={
             (w.tokenizer, w.text): vocabulary(w.tokenizer, w.text) for w in reading.workloads if w.tokenizer is not None
         },
@@ -224,6 +224,17 @@ class _Reading:
         if problems:
             raise SuiteError(problems[:MOST_PROBLEMS])
         return rows
+
+    def media(self) -> dict[tuple[MediaKind, str], tuple[str, ...]]:
+        """Read the files of media, by their kind and name in the suite."""
+        found: dict[tuple[MediaKind, str], tuple[str, ...]] = {}
+        for workload in self.workloads:
+            for kind, media in workload.media.items():
+                names = {name for name in media.files if (kind, name) not in found}
+                sent_whole = ENDPOINTS[workload.endpoint].transcribes
+                read = self.each(names, partial(read_media, kind, whole=sent_whole))
+                found.update({(kind, name): addresses for name, addresses in read.items()})
+        return found
 
     def sessions(self, name: str, path: Path) -> tuple[RecordedSession, ...]:
         """Read a file of agent sessions, and check it for every class of traffic that uses it."""
@@ -357,21 +368,6 @@ def _tools(_: str, path: Path) -> Sequence[Mapping[str, object]]:
     if isinstance(found, list) and found and all(isinstance(tool, dict) for tool in found):
         return found
     raise SuiteError([Problem(str(path), 1, 1, "", "holds no list of tools; write them as OpenAI spells them")])
-
-
-def _picture(_: str, path: Path) -> str:
-    source, kind = str(path), _PICTURES.get(path.suffix.lower())
-    if kind is None:
-        what = f'"{path.suffix}" is no kind of picture that servers take; name a file {", ".join(sorted(_PICTURES))}'
-        raise SuiteError([Problem(source, None, None, "", what)])
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SuiteError([Problem(source, None, None, "", f"the picture cannot be read ({error})")]) from error
-    if not 0 < len(content) <= _LARGEST_PICTURE:
-        what = f"has {len(content):,} bytes; a picture has 1 to {_LARGEST_PICTURE:,}"
-        raise SuiteError([Problem(source, None, None, "", what)])
-    return data_url(content, kind)
 
 
 _SERVER = "server"

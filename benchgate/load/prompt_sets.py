@@ -35,7 +35,7 @@ _OWN = ("id", "prompt", "system", "output_tokens", "category")
 _KINDS = ("prompt", "messages", "conversations")
 _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "assistant", "assistant": "assistant",
              "bing": "assistant", "bard": "assistant", "system": "system"}  # fmt: skip
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
 LIMITS = ("max_tokens", "max_completion_tokens")
 _MOST_VALUES = 50  # distinct values of a column that are remembered for an error message

@@ -7,7 +7,6 @@ the length of the body.
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
 import tempfile
 from collections import deque
@@ -18,15 +17,13 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import IO, NamedTuple
 
-from pydantic_core import PydanticSerializationError, to_json
-
 from benchgate.errors import TargetError
 from benchgate.load.spool import writing
-from benchgate.model.request import Endpoint, ModelRequest, fill_conversation
+from benchgate.model.request import Endpoint, fill_conversation
 from benchgate.plan.model import PlannedRequest, Turn
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import ask_body, request_path
+from benchgate.targets.endpoints import content_type, request_path, wire_body
 
 _MAKE_NS = 300_000  # of preparing requests at a time, and
 _MAKE_AGAIN_S = 0.003  # until the next time
@@ -112,13 +109,13 @@ def prepare_requests(target: Target, requests: Iterable[PlannedRequest]) -> Iter
     for request in requests:
         endpoint, path = request.ask.endpoint, request_path(target, request.ask)
         if path not in heads:
-            heads[path] = _request_head(target, path)
+            heads[path] = _request_head(target, path, endpoint)
         plan: PlannedRequest | None = request
         if request.turn is None and request.leave is None:
             # A million of them would fill memory: those that are read alike share one, the usual ones have none.
             usual = request.ask.stream and endpoint in ("chat", "completions")
             plan = None if usual else alike.setdefault((endpoint, request.ask.stream), request)
-        wire = _wire(heads[path], _body(target, request.ask, request.seed))
+        wire = _wire(heads[path], wire_body(target, request.ask, seed=request.seed))
         yield PreparedRequest(request.index, request.offset_ns, wire, plan)
 
 
@@ -126,25 +123,23 @@ def request_wire(target: Target, request: PlannedRequest, earlier: Sequence[str]
     """Encode a request, with the `earlier` answers where it carries them. Raises TargetError, or ValueError."""
     carries = request.turn is not None and request.turn.carries
     ask = fill_conversation(request.ask, earlier) if carries else request.ask
-    return _wire(_request_head(target, request_path(target, ask)), _body(target, ask, request.seed))
-
-
-def _body(target: Target, ask: ModelRequest, seed: int) -> bytes:
-    body = ask_body(target, ask, seed=seed)
-    try:
-        return to_json(body)
-    except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
-        return json.dumps(body).encode()
+    head = _request_head(target, request_path(target, ask), ask.endpoint)
+    return _wire(head, wire_body(target, ask, seed=request.seed))
 
 
 def _wire(head: bytes, body: bytes) -> bytes:
     return b"%bcontent-length: %d\r\n\r\n%b" % (head, len(body), body)
 
 
-def _request_head(target: Target, path: str) -> bytes:
+def _request_head(target: Target, path: str, endpoint: Endpoint) -> bytes:
     """The head of every request of a stage, but for the length of its body."""
     server = ServerAddress.of(target.url)
-    headers = {"host": server.netloc, "user-agent": "benchgate", **target.headers()}
+    headers = {
+        "host": server.netloc,
+        "user-agent": "benchgate",
+        **target.headers(),
+        "content-type": content_type(endpoint),
+    }
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable()):
             raise TargetError(

@@ -26,12 +26,21 @@ from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.endpoints import read_body
 from benchgate.load.decode.record import failure_and_content, progress_of
-from benchgate.load.http.exchange import CancellingExchange, Exchange, Failure, Progress, Response
+from benchgate.load.grpc_pool import GrpcPool
+from benchgate.load.http.exchange import (
+    EVENT_HINT,
+    GRPC_HINT,
+    CancellingExchange,
+    Exchange,
+    Failure,
+    Progress,
+    Response,
+)
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import PreparedRequest, request_wire
 from benchgate.load.shards import Level
 from benchgate.load.spool import Phase, SpoolEntry, SpoolWriter
-from benchgate.model.request import ModelRequest
+from benchgate.model.request import ENDPOINTS, ModelRequest
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import ClientCancellation
 from benchgate.suite.schema import Limits
@@ -88,7 +97,14 @@ class ExchangeOptions:
         else:
             at_ns = None if self.leave.after_s is None else self.due_ns + int(self.leave.after_s * _NS)
             after_chunks = self.leave.after_tokens
-            exchange = CancellingExchange(limits, self.progress_of, self.chunks, at_ns=at_ns, after_chunks=after_chunks)
+            exchange = CancellingExchange(
+                limits,
+                self.progress_of,
+                self.chunks,
+                at_ns=at_ns,
+                after_chunks=after_chunks,
+                hint=GRPC_HINT if ENDPOINTS[self.ask.endpoint].by_grpc else EVENT_HINT,
+            )
         if self.cancel_scope is not None:
             self.cancel_scope.enter(exchange)
         return exchange
@@ -221,7 +237,9 @@ class PreparedClass:
 class TrafficClassRunner:
     """Sends one class of traffic of a worker."""
 
-    def __init__(self, target: Target, pool: Pool, group: PreparedClass, alarm: Alarm, steady: Steady) -> None:
+    def __init__(
+        self, target: Target, pool: Pool | GrpcPool, group: PreparedClass, alarm: Alarm, steady: Steady
+    ) -> None:
         self.background = group.background
         self._target = target
         self._pool = pool
@@ -481,7 +499,7 @@ class StageRunner:
     def __init__(
         self,
         target: Target,
-        pool: Pool,
+        pool: Pool | GrpcPool,
         classes: Sequence[PreparedClass],
         in_flight: InFlight | None = None,
         start_at_ns: int | None = None,
@@ -552,6 +570,7 @@ class StageRunner:
             return StageTimings(use, down_after_s, late_s)
         finally:
             self._pool.close()
+            await self._pool.closed()
             for group in self._classes:
                 group.writer.flush()
 

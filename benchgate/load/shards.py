@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from benchgate.load.clocks import START_WITHIN_NS
+from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
 from benchgate.plan.vocabulary import Vocabulary
@@ -153,12 +154,12 @@ class RepeatedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SaltedRequests:
-    """Planned requests with prompts salted (`plan.salt`) by vocabulary and noise of their class when prepared."""
+    """Planned requests with prompts salted (`plan.salt`) by vocabulary and media of their class when prepared."""
 
     requests: PlannedRequests
     salt: int
     vocabulary: Vocabulary
-    noise: bool = False
+    generated: frozenset[MediaKind] = frozenset()
 
     @property
     def endless(self) -> bool:
@@ -166,7 +167,7 @@ class SaltedRequests:
         return self.requests.endless
 
     def __iter__(self) -> Iterator[PlannedRequest]:
-        return map(Salter(self.salt, self.vocabulary, noise=self.noise).request, self.requests)
+        return map(Salter(self.salt, self.vocabulary, self.generated).request, self.requests)
 
     def share(self, worker: int, workers: int) -> SaltedRequests:
         """The same requests as without salt."""
@@ -265,6 +266,7 @@ class Shard:
     audit: bool = False
     start_at_ns: int | None = None
     region: str | None = None
+    by_grpc: bool = False
 
     @classmethod
     def of(
@@ -278,10 +280,18 @@ class Shard:
         ramp: Ramp | None = None,
         service_s: float | None = None,
         lead_ns: int = 0,
+        by_grpc: bool = False,
     ) -> Self:
         """A whole stage of one class of traffic."""
         part = ClassShare("", requests, level, ramp=ramp, service_s=service_s, lead_ns=lead_ns)
-        return cls(target, (part,), limits, audit=audit)
+        return cls(target, (part,), limits, audit=audit, by_grpc=by_grpc)
+
+    @property
+    def loaded_url(self) -> str:
+        """Return the address that gets the requests; that of gRPC with `http` for `grpc`."""
+        if self.by_grpc and self.target.grpc is not None:
+            return self.target.grpc.replace("grpc", "http", 1)
+        return self.target.url
 
     @property
     def start_tolerance_ns(self) -> int:
@@ -347,7 +357,9 @@ def stage_shard(
         if group.ramp is not None and group.concurrency is None:
             lead_s = max(lead_s, group.ramp.service_times * unit_s)
     parts = tuple(_part(group, units_s.get(group.name), lead_s, salt) for group in stage.classes)
-    return Shard(target, parts, limits, audit=audit)
+    first = [request for group in stage.classes for request in group.requests[:1]]
+    by_grpc = any(ENDPOINTS[request.ask.endpoint].by_grpc for request in first)
+    return Shard(target, parts, limits, audit=audit, by_grpc=by_grpc)
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:
@@ -368,7 +380,7 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
         pool = _salted(group, group.ramp.pool(), salt)
         ramp = Ramp(RepeatedRequests(pool, len(pool), first=first), first)
     planned = PlannedRequests(group.requests)
-    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.noise)
+    requests = planned if salt == 0 else SaltedRequests(planned, salt, group.vocabulary, group.generated)
     if isinstance(group.requests, GeneratedRequests):
         requests = PlannedRequests(group.requests.salted(salt))
     return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
@@ -378,4 +390,5 @@ def _salted(group: PlannedClass, requests: Sequence[PlannedRequest], salt: int) 
     """Return requests with salted prompts. Those that repeat are salted here, once, before the stage runs."""
     if isinstance(requests, GeneratedRequests):
         return requests.salted(salt)
-    return requests if salt == 0 else tuple(map(Salter(salt, group.vocabulary, noise=group.noise).request, requests))
+    salter = Salter(salt, group.vocabulary, group.generated)
+    return requests if salt == 0 else tuple(map(salter.request, requests))

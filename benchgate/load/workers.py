@@ -29,6 +29,7 @@ import uvloop
 from benchgate.errors import BenchgateError, StoreError
 from benchgate.escaped_streams import escape_streams
 from benchgate.load.decode.record import progress_of
+from benchgate.load.grpc_pool import GrpcPool
 from benchgate.load.http.connection import Address
 from benchgate.load.http.pool import Pool
 from benchgate.load.live import StageMonitor, Watch
@@ -87,8 +88,11 @@ def run_shard(
                 )
                 for part, place in zip(shard.parts, paths, strict=True)
             ]
-            address = Address.of(shard.target.url, shard.target.route)
-            pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
+            if shard.by_grpc:
+                pool: Pool | GrpcPool = GrpcPool(shard.target, shard.limits, progress_of)
+            else:
+                address = Address.of(shard.target.url, shard.target.route)
+                pool = Pool(address, shard.limits, progress_of, audit=shard.audit)
             runner = StageRunner(shard.target, pool, classes, in_flight, shard.start_at_ns, most_rps)
             sent = _run(runner, start, ends_on_sigterm=ends_on_sigterm)
         peers = pool.peers
@@ -178,6 +182,8 @@ class WorkerProcess:
         context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._in_flight: InFlight = context.RawValue("q", 0)
+        self._used_ns: int | None = None  # CPU time at the last look, and when that was
+        self._looked_s = 0.0
         self._process = context.Process(target=_serve, args=(theirs, self._in_flight), daemon=True)
         self._process.start()
         theirs.close()
@@ -216,20 +222,29 @@ class WorkerProcess:
     def result(self, tick: Callable[[], None] | None = None) -> StageResult | None:
         """Wait for the result of its shard; None when the process was lost. Raises the BenchgateError that it met.
 
-        A process that no longer uses any CPU hangs in the kernel, as on a dead network disk. It counts as lost.
         `tick` is called about twice a second meanwhile.
         """
-        used_ns, since_s = self._cpu_ns(), time.monotonic()
+        self.watch()
         while not self._pipe.poll(_STUCK_S if tick is None else _TICK_S):
             if tick is not None:
                 tick()
-            if time.monotonic() - since_s >= _STUCK_S:
-                before_ns, used_ns, since_s = used_ns, self._cpu_ns(), time.monotonic()
-                if used_ns == before_ns:
-                    self._process.kill()
-                    return None
+            if self.is_stuck():
+                self._process.kill()
+                return None
         received = self._receive()
         return received if isinstance(received, StageResult) else None
+
+    def watch(self) -> None:
+        """Begin to watch its use of CPU anew, as a stage begins."""
+        self._used_ns, self._looked_s = self._cpu_ns(), time.monotonic()
+
+    def is_stuck(self) -> bool:
+        """Return True once it has used no CPU for a minute: it was stopped, or hangs in the kernel on a dead disk."""
+        if time.monotonic() - self._looked_s < _STUCK_S:
+            return False
+        before_ns = self._used_ns
+        self.watch()
+        return self._used_ns == before_ns
 
     def end(self) -> None:
         """Signal it to keep what was answered and to end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -224,23 +224,6 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 MEAN = "mean"  # the geometric mean, judged request by request against the baseline's
 Statistic = Literal["p50", "p90", "p95", "p99", "mean"]
 
-TREND_METRICS = (
-    "output_tokens_per_s", "input_tokens_per_s", "total_tokens_per_s", "requests_per_s",
-    "goodput_ratio", "error_ratio", "usd_per_million_output_tokens",
-    "usd_per_million_good_tokens", "usd_per_million_output_tokens_in_use", "usd_per_million_good_tokens_in_use",
-    "usd_per_million_input_tokens", "usd_per_million_total_tokens",
-    *(f"{name}_s" for name in LATENCY_METRICS), "accuracy_ratio",
-    "score", "recovery_ratio", "flips_ratio", "kld_nats", "same_top1_ratio", "perplexity", "shadow_disagreement_ratio",
-    "shadow_validity_ratio", "shadow_excess_ratio", "capacity_per_s", "capacity_in_flight",
-    "output_tokens_per_accelerator_per_s", "input_tokens_per_accelerator_per_s", "total_tokens_per_accelerator_per_s",
-    "requests_per_accelerator_per_s", "capacity_per_accelerator_per_s",
-    "capacity_in_flight_per_accelerator",
-)  # fmt: skip
-IMPORTED_METRICS = ("ttft_sent_s",)  # metrics that only runs imported from another tool have, beside TREND_METRICS
-LATENCY_TRENDS = frozenset(f"{name}_s" for name in LATENCY_METRICS) | frozenset(IMPORTED_METRICS)
-MEAN_METRICS = frozenset(LATENCY_METRICS) - {"itl", "session_e2e"}  # those with one value a request, which has a pair
-SESSION_METRICS = ("session_e2e", "session_success")
-
 PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(
     {
         Unit.TOKENS_PER_S: Unit.TOKENS_PER_S_EACH,
@@ -249,6 +232,33 @@ PER_ACCELERATOR_UNITS: Mapping[Unit, Unit] = MappingProxyType(
     }
 )
 """Units of values that are divided by a deployment's accelerators."""
+PER_ACCELERATOR = "_per_accelerator"  # suffix of a metric's name where its values are divided by the accelerators
+IN_USE = "_in_use"  # suffix of costs in actual use, with overhead and idle time
+
+
+def _trend_units() -> Iterator[tuple[str, Unit | None]]:
+    """Yield the metrics of which the store keeps rows, by the names of the table above, with their units."""
+    of_checks = (*THROUGHPUT_METRICS, "goodput", "error_rate", *LATENCY_METRICS)
+    yield from ((name, METRICS[name].unit) for name in of_checks)
+    costs = (*COST_METRICS, *(f"{name}{IN_USE}" for name in COST_METRICS))
+    yield from ((name, Unit.USD) for name in (*costs, "usd_per_million_input_tokens", "usd_per_million_total_tokens"))
+    yield from (("accuracy", Unit.RATIO), ("score", None), ("recovery", Unit.RATIO), ("flips", Unit.RATIO))
+    yield from ((name, METRICS[name].unit) for name in ("kld", "same_top1", "perplexity"))
+    yield from ((f"shadow_{name}", Unit.RATIO) for name in ("disagreement", "validity", "excess"))
+    capacity = (("capacity", Unit.REQUESTS_PER_S), ("capacity_in_flight", Unit.COUNT))
+    yield from capacity
+    divided = (*((name, METRICS[name].unit) for name in THROUGHPUT_METRICS), *capacity)
+    yield from ((f"{name}{PER_ACCELERATOR}", PER_ACCELERATOR_UNITS[unit]) for name, unit in divided)
+
+
+IMPORTED_METRICS = ("ttft_sent",)  # latencies that other tools and `load` measure from the actual send
+TREND_UNITS: Mapping[str, Unit | None] = MappingProxyType(
+    dict(_trend_units()) | dict.fromkeys(IMPORTED_METRICS, Unit.SECONDS)
+)
+"""Units of the metrics that the store keeps; None is a number without one."""
+LATENCY_TRENDS = frozenset(LATENCY_METRICS) | frozenset(IMPORTED_METRICS)
+MEAN_METRICS = frozenset(LATENCY_METRICS) - {"itl", "session_e2e"}  # those with one value a request, which has a pair
+SESSION_METRICS = ("session_e2e", "session_success")
 
 
 def noise_metric(metric: str) -> str:

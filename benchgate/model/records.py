@@ -370,16 +370,17 @@ class AnswerFacts:
     refusal: bool
     tokens: int | None = None  # by the server's own count
     valid: bool | None = None  # has the requested form; None if none was required, or a call only offered
-    looped: bool | None = None  # this and the next two: `TextAnomalies`; None without text, and in older runs
+    looped: bool | None = None  # this and the next three: `TextAnomalies`; None without text, and in older runs
     replaced: bool | None = None
     script: str | None = None
+    language: str | None = None
 
     @property
     def anomalies(self) -> TextAnomalies | None:
         """Return the anomalies of its text; None if they were not looked for."""
         if self.looped is None or self.replaced is None:
             return None
-        return TextAnomalies(self.looped, self.replaced, self.script)
+        return TextAnomalies(self.looped, self.replaced, self.script, self.language)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,11 @@ from urllib.parse import quote, unquote
 
 Endpoint = Literal[
     "chat", "completions", "responses", "messages", "generate", "triton-generate", "predictions", "infer",
-    "embeddings", "rerank",
+    "embeddings", "rerank", "transcriptions", "grpc-infer",
 ]  # fmt: skip
+MediaKind = Literal["images", "audio", "videos"]
+MEDIA_KEYS = frozenset({"image_url", "input_audio", "audio_url", "video_url", "file"})
+"""Keys of a request's content whose values are media, not text."""
 _MODEL = "{model}"  # the model's name in a path
 
 
@@ -22,7 +25,8 @@ class EndpointSpec:
     """Path, input and output of an endpoint, whatever engine serves it.
 
     `text_key` is the key of a request's `content` for a single text, `messages_key` that for the messages of a
-    conversation. Without either, a request is more than one text.
+    conversation. Without either, a request is more than one text, or none. `media` go beside a text; an endpoint that
+    `transcribes` takes one recording instead, and its answers are as long as the speech.
     """
 
     path: str
@@ -32,7 +36,9 @@ class EndpointSpec:
     generates: bool = True  # a text that is counted in tokens
     streams: bool = True
     calls_tools: bool = False
-    reads_images: bool = False
+    media: frozenset[MediaKind] = frozenset()
+    transcribes: bool = False
+    by_grpc: bool = False  # over HTTP/2, at an address of its own
 
     @property
     def takes_text(self) -> bool:
@@ -40,9 +46,9 @@ class EndpointSpec:
         return self.text_key is not None or self.messages_key is not None
 
     @property
-    def names_model(self) -> bool:
-        """True if the model's name stands in the path."""
-        return _MODEL in self.path
+    def is_made_up(self) -> bool:
+        """True if requests can be made up of one synthetic text or recording."""
+        return self.takes_text or self.transcribes
 
     def path_for(self, model: str, *, stream: bool) -> str:
         """Return the path of a request to a model."""
@@ -52,10 +58,12 @@ class EndpointSpec:
 
 ENDPOINTS: Mapping[Endpoint, EndpointSpec] = MappingProxyType(
     {
-        "chat": EndpointSpec("/v1/chat/completions", None, "messages", calls_tools=True, reads_images=True),
+        "chat": EndpointSpec(
+            "/v1/chat/completions", None, "messages", calls_tools=True, media=frozenset({"images", "audio", "videos"})
+        ),
         "completions": EndpointSpec("/v1/completions", "prompt"),
         "responses": EndpointSpec("/v1/responses", "input", "input"),
-        "messages": EndpointSpec("/v1/messages", None, "messages", calls_tools=True, reads_images=True),
+        "messages": EndpointSpec("/v1/messages", None, "messages", calls_tools=True, media=frozenset({"images"})),
         "generate": EndpointSpec("/generate", "prompt", stream_path="/generate_stream"),
         "triton-generate": EndpointSpec(
             "/v2/models/{model}/generate", "prompt", stream_path="/v2/models/{model}/generate_stream"
@@ -64,6 +72,13 @@ ENDPOINTS: Mapping[Endpoint, EndpointSpec] = MappingProxyType(
         "infer": EndpointSpec("/v2/models/{model}/infer", "prompt", generates=False, streams=False),
         "embeddings": EndpointSpec("/v1/embeddings", "input", generates=False, streams=False),
         "rerank": EndpointSpec("/v1/rerank", generates=False, streams=False),
+        "grpc-infer": EndpointSpec(
+            "/inference.GRPCInferenceService/ModelInfer",
+            "prompt",
+            stream_path="/inference.GRPCInferenceService/ModelStreamInfer",
+            by_grpc=True,
+        ),
+        "transcriptions": EndpointSpec("/v1/audio/transcriptions", media=frozenset({"audio"}), transcribes=True),
     }
 )
 
@@ -100,9 +115,9 @@ class ModelRequest:
     """Request content and options.
 
     `content` is the endpoint's input under the keys of its `EndpointSpec`: `{"messages": […]}` for chat and messages
-    (as OpenAI spells them), `{"prompt": …}` for completions, `{"query": …, "documents": […]}` for rerank. In a
-    conversation that continues with the model's own answers, an assistant message whose `content` is None is a slot for
-    one of them.
+    (as OpenAI spells them), `{"prompt": …}` for completions, `{"query": …, "documents": […]}` for rerank, and
+    `{"file": "data:audio/wav;base64,…"}` for transcriptions. In a conversation that continues with the model's own
+    answers, an assistant message whose `content` is None is a slot for one of them.
     """
 
     endpoint: Endpoint

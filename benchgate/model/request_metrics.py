@@ -186,9 +186,9 @@ def requests_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None 
     return float(np.count_nonzero(counted)) / window_s if window_s > 0 else None
 
 
-def output_tokens_per_s(columns: RequestColumns, window_s: float, *, slo: Slo | None = None) -> float | None:
-    """Return output tokens per second of successful requests, with an `slo` of good ones; None without a window."""
-    return output_tokens(columns, slo=slo) / window_s if window_s > 0 else None
+def output_tokens_per_s(columns: RequestColumns, window_s: float) -> float | None:
+    """Return output tokens per second of successful requests; None without a window."""
+    return output_tokens(columns) / window_s if window_s > 0 else None
 
 
 def output_tokens(columns: RequestColumns, *, slo: Slo | None = None) -> float:

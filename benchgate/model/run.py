@@ -402,9 +402,7 @@ class MetricRow:
     """Derived number of a run, stored for trends; it can be recomputed. `lower` and `upper` are its 95% interval."""
 
     arm: Arm
-    name: (
-        str  # metric of docs/reference/metrics.md with its unit: "output_tokens_per_s", "usd_per_million_output_tokens"
-    )
+    name: str  # metric of docs/reference/metrics.md; model.metric.TREND_UNITS has its unit
     statistic: str | None
     stage: str | None
     task: str | None

@@ -191,10 +191,6 @@ class TelemetryWindow:
         """Return the largest sampled value of a gauge during the stage; None without samples."""
         return max(self.during(word), default=None)
 
-    def before(self, word: Gauge) -> float | None:
-        """Return a gauge just before the stage."""
-        return self.readings[0].values.get(word) if self.readings else None
-
     def after(self, word: Gauge) -> float | None:
         """Return a gauge when the server had become idle after the stage; None if it never did."""
         return self.readings[-1].values.get(word) if self.drained and self.readings else None

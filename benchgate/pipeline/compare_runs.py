@@ -160,6 +160,6 @@ def read_stored(
         return known(rows=rows, evals=why, unchecked=why)
     evidence = store.evidence(run.id)
     made = metric_rows(evidence)
-    judged = any(row.name == "accuracy_ratio" for row in made)
+    judged = any(row.name == "accuracy" for row in made)
     evals = evidence.quality if judged else "the run has no evals that are right or wrong"
     return known(rows=made, evals=evals)

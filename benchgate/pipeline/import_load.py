@@ -20,8 +20,8 @@ from benchgate.importers.reading import Measured, Reading, spelled
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of, usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.pipeline.environment import fresh_run_id, utc_now
+from benchgate.store.missing import require_spelling
 from benchgate.store.repository import Store
-from benchgate.store.run_reference import require_spelling
 from benchgate.targets.address import show_address
 
 _NAME = "imported"
@@ -121,7 +121,7 @@ def save_load(store_address: str, document: Mapping[str, Any], label: str | None
     )
     parts = (document, *document.get("regions", {}).values())
     rows = [
-        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **metric)
+        MetricRow(Arm.CANDIDATE, stage=part["stage"], task=None, **{k: v for k, v in metric.items() if k != "unit"})
         for part in parts
         for metric in part["metrics"]
     ]
@@ -252,7 +252,7 @@ def _prices(reading: Reading, metadata: ImportMetadata) -> list[MetricRow]:
     """Return the cost of a million output tokens at every stage with a known token rate."""
     if metadata.price_usd_per_hour is None:
         return []
-    rates = [one for one in reading.rows if one.name == "output_tokens_per_s"]
+    rates = [one for one in reading.rows if one.name == "output_throughput"]
     costs = [usd_per_million_tokens(metadata.price_usd_per_hour, _accelerators(metadata), one.value) for one in rates]
     return [
         replace(one, name="usd_per_million_output_tokens", value=cost)

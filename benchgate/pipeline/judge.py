@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchgate import credentials
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, UsageError
 from benchgate.gate.judge import doubted, judge
 from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
@@ -159,7 +160,7 @@ def report_html(decision: Decision, *, in_site: bool = False) -> str:
 
 def write_report(decision: Decision, path: Path) -> str:
     """Write the HTML report and return its SHA-256. Raises PublishError when writing fails."""
-    data = report_html(decision).encode()
+    data = credentials.redact_bytes(report_html(decision).encode())
     runs = [one.run for one in (decision.evidence, decision.reference) if one is not None]
     write_whole(path, data, "the report", private=any(run.keeps_texts for run in runs))
     return hashlib.sha256(data).hexdigest()

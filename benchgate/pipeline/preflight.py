@@ -32,9 +32,10 @@ from benchgate.shadow.assessors import assessors_of, load_judge_prompt
 from benchgate.shadow.prompts import load_prompts, unmeasurable_checks
 from benchgate.store.repository import Store
 from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, is_sent_by_grpc
 from benchgate.targets.address import ServerAddress, tls_context
 from benchgate.targets.dialect import route_of, target_of
+from benchgate.targets.grpc_messages import require_grpc
 
 _T = TypeVar("_T")
 _EMBEDDED_URL = "http://127.0.0.1"
@@ -114,6 +115,8 @@ def require_ready(
         _require_embedded()  # before lm-eval, which comes with the same extra
     if suite.quality is not None:
         require_lm_eval()
+    if is_sent_by_grpc(suite):
+        require_grpc()
     if cluster is not None:
         if suite.load is None:
             raise UsageError(f"--cluster sends the load of a suite, and {suite.suite} has none; leave it out")

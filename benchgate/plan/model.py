@@ -10,7 +10,7 @@ from typing import Protocol
 from benchgate.model.arrivals import TracedRequest, peak_rps
 from benchgate.model.deployment import Arm
 from benchgate.model.records import IntArray
-from benchgate.model.request import ModelRequest
+from benchgate.model.request import MediaKind, ModelRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.stages import traffic_name
 
@@ -126,7 +126,7 @@ class RampSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedClass:
-    """A class of traffic in a stage. `vocabulary`, `noise` and `ramp` are no part of the plan's identity."""
+    """A class of traffic in a stage. `vocabulary`, `generated` and `ramp` are no part of the plan's identity."""
 
     name: str  # "" for the only class of a stage
     concurrency: int | None  # requests, or conversations with pauses, in flight; None for an open loop
@@ -134,7 +134,7 @@ class PlannedClass:
     requests: Sequence[PlannedRequest]  # in order, those of one conversation by its turns
     background: bool = False  # repeated until the others are done; unfinished ones are not counted
     vocabulary: Vocabulary = VOCABULARIES["words"]
-    noise: bool = False  # synthetic images, which salting changes (`plan.salt`)
+    generated: frozenset[MediaKind] = frozenset()  # media that are not from files: salting changes them (`plan.salt`)
     ramp: RampSource | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -268,7 +268,7 @@ class Material:
     sessions: Mapping[str, Sequence[RecordedSession]] = field(default_factory=dict)
     schemas: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     tools: Mapping[str, Sequence[Mapping[str, object]]] = field(default_factory=dict)
-    images: Mapping[str, str] = field(default_factory=dict)  # as `data:` addresses
+    media: Mapping[tuple[MediaKind, str], Sequence[str]] = field(default_factory=dict)  # addresses, most are `data:`
     vocabularies: Mapping[tuple[str, str], Vocabulary] = field(default_factory=dict)  # by tokenizer and kind of text
 
     def vocabulary(self, tokenizer: str | None, text: str) -> Vocabulary | None:

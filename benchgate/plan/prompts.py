@@ -1,33 +1,37 @@
-"""Request contents: synthetic texts and images, recorded prompts, and their lengths."""
+"""Request contents: synthetic texts, media beside them, recorded prompts, and their lengths."""
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from benchgate.model.records import IntArray
-from benchgate.model.request import ENDPOINTS, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, MEDIA_KEYS, MediaKind, ModelRequest, text_request
+from benchgate.plan.media import data_url, media_type_of, noise_mp4, noise_png, speech_wav
 from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text, stable_text
 from benchgate.suite.load import Load, TrafficClass, first_round_of
-from benchgate.suite.workload import Lengths, Pauses, Prefix, Retrieval, Workload, frequencies
+from benchgate.suite.workload import (
+    Audio,
+    Images,
+    Lengths,
+    Media,
+    Pauses,
+    Prefix,
+    Retrieval,
+    Videos,
+    Workload,
+    frequencies,
+)
 
 MOONCAKE_BLOCK_TOKENS = 512
 WARMUP = -1  # block number of the first warm-up round; round k after it is block -1 - k
 _SHARED, _HASHED, _PROMPTS, _DOCUMENTS = 2, 3, 4, 5  # random streams
 _ROUND_KEYS = 2**32  # separates the keys of later warm-up rounds, whose blocks are negative, from those of blocks
-_STORED_BYTES = 65_535  # largest stored block of a deflate stream
-_HEADER_AT, _DATA_AT = 16, 33  # offsets in a PNG made here: its width, and the length of its pixels
-_PIXELS = 2  # random stream of changed pixels
-_KEY_PIXELS = 16
 _QUERY_TOKENS = 16  # of a rerank request
-_NO_TEXT = frozenset({"role", "type", "image_url"})
+_NO_TEXT = frozenset({"role", "type"}) | MEDIA_KEYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,60 +139,18 @@ def shared_tokens(prefix: Prefix, tokens: int) -> int:
     return round(tokens * (prefix.share_ratio or 0.0))
 
 
-def noise_png(width: int, height: int, generator: np.random.Generator) -> bytes:
-    """Return a grey PNG (RFC 2083) of random pixels, stored uncompressed and so byte-equal on every machine."""
-    return _grey_png(generator.integers(0, 256, size=(height, width), dtype=np.uint8))
-
-
-def salted_image(address: str, salt: int) -> str:
-    """Return the `data:` address of a `noise_png` with every pixel changed by the salt."""
-    kind, content = address.split(",", 1)
-    png = base64.b64decode(content)
-    width, height, data_bytes = (*struct.unpack_from(">II", png, _HEADER_AT), *struct.unpack_from(">I", png, _DATA_AT))
-    stored = png[_DATA_AT + 8 : _DATA_AT + 8 + data_bytes]
-    rows = np.frombuffer(zlib.decompress(stored), dtype=np.uint8).reshape(height, width + 1)
-    generator = np.random.default_rng([salt, _PIXELS])
-    key = generator.integers(1, 256, size=_KEY_PIXELS, dtype=np.uint8)
-    return f"{kind},{base64.b64encode(_grey_png(rows[:, 1:] ^ np.resize(key, width))).decode()}"
-
-
-def _grey_png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    height, width = pixels.shape
-    rows = b"".join(b"\x00" + row.tobytes() for row in pixels)  # filter type 0: none
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    # A zlib stream (RFC 1950) of stored blocks; output of `zlib.compress` differs between implementations.
-    blocks = [rows[at : at + _STORED_BYTES] for at in range(0, len(rows), _STORED_BYTES)]
-    stored = b"".join(
-        struct.pack("<BHH", number == len(blocks) - 1, len(block), len(block) ^ 0xFFFF) + block
-        for number, block in enumerate(blocks)
-    )
-    stream = b"\x78\x01" + stored + struct.pack(">I", zlib.adler32(rows))
-    chunks = [_png_chunk(b"IHDR", header), _png_chunk(b"IDAT", stream), _png_chunk(b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
-
-
-def data_url(content: bytes, kind: str) -> str:
-    """Return a file as a `data:` address for a message: `data:image/png;base64,…`."""
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _png_chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-
 @dataclass(frozen=True, slots=True)
 class RequestBuilder:
     """Builder of the requests of one workload."""
 
     workload: Workload
-    images: Sequence[str]  # files as `data:` addresses
+    files: Mapping[MediaKind, Sequence[str]]  # addresses of media that are used in turn, most of them `data:`
     fields: Mapping[str, object]
     schema: Mapping[str, object] | None
 
     @classmethod
     def of(cls, workload: Workload, material: Material) -> RequestBuilder:
         """Prepare the builder from the workload's files."""
-        files = workload.images.files if workload.images is not None else ()
         answer = workload.answer_schema
         schema = material.schemas[answer] if isinstance(answer, str) else answer
         fields: dict[str, object] = {}
@@ -200,7 +162,11 @@ class RequestBuilder:
             fields["response_format"] = {"type": "json_schema", "json_schema": described}
         if workload.priority is not None:
             fields["priority"] = workload.priority
-        return cls(workload, [material.images[name] for name in files], {**fields, **workload.body}, schema)
+        files = {
+            kind: [address for name in media.files for address in material.media[kind, name]]
+            for kind, media in workload.media.items()
+        }
+        return cls(workload, files, {**fields, **workload.body}, schema)
 
     def made_up(
         self, texts: SyntheticTexts, prompt: str, output_tokens: int | None, generator: np.random.Generator
@@ -213,17 +179,20 @@ class RequestBuilder:
             query = texts.own(_QUERY_TOKENS, generator)
             content = {"query": query, "documents": [prompt, *more]}
             return self.whole(ModelRequest("rerank", content, None, stream=False))
+        if ENDPOINTS[workload.endpoint].transcribes:
+            [recording] = self._media("audio", workload.media["audio"], generator)
+            return self.whole(ModelRequest(workload.endpoint, {"file": recording}, None))
         ask = text_request(workload.endpoint, prompt, output_tokens)
-        if workload.images is not None:
-            ask = replace(ask, content={"messages": [self._with_images(prompt, generator)]})
+        if workload.media:
+            ask = replace(ask, content={"messages": [self._with_media(prompt, generator)]})
         return self.whole(ask)
 
     def turn(self, texts: Sequence[str], output_tokens: int | None, generator: np.random.Generator) -> ModelRequest:
         """Build a turn of a conversation: all user messages so far, with a slot for each answer between them."""
         messages: list[dict[str, object]] = []
         for number, text in enumerate(texts):
-            pictured = number == 0 and self.workload.images is not None
-            messages.append(self._with_images(text, generator) if pictured else {"role": "user", "content": text})
+            illustrated = number == 0 and self.workload.media
+            messages.append(self._with_media(text, generator) if illustrated else {"role": "user", "content": text})
             if number < len(texts) - 1:
                 messages.append({"role": "assistant", "content": None})
         return self.whole(self._of_messages(messages, output_tokens))
@@ -256,18 +225,41 @@ class RequestBuilder:
         text = messages[-1].get("content")  # the other endpoints have one message, a text
         return text_request(endpoint, text if isinstance(text, str) else "", output_tokens)
 
-    def _with_images(self, text: str, generator: np.random.Generator) -> dict[str, object]:
-        images = self.workload.images
-        assert images is not None
-        if self.images:
-            first = int(generator.integers(len(self.images)))
-            addresses = [self.images[(first + number) % len(self.images)] for number in range(images.count)]
-        else:
-            pngs = (noise_png(images.width, images.height, generator) for _ in range(images.count))
-            addresses = [data_url(png, "png") for png in pngs]
+    def _with_media(self, text: str, generator: np.random.Generator) -> dict[str, object]:
         parts: list[object] = [{"type": "text", "text": text}]
-        parts += [{"type": "image_url", "image_url": {"url": address}} for address in addresses]
+        for kind, media in self.workload.media.items():
+            parts += [_part(kind, media, address) for address in self._media(kind, media, generator)]
         return {"role": "user", "content": parts}
+
+    def _media(self, kind: MediaKind, media: Media, generator: np.random.Generator) -> list[str]:
+        """Return the addresses of a request's media of one kind: generated, or those whose turn it is."""
+        if files := self.files[kind]:
+            first = int(generator.integers(len(files)))
+            return [files[(first + number) % len(files)] for number in range(media.count)]
+        return [_generated(media, generator) for _ in range(media.count)]
+
+
+def _generated(media: Media, generator: np.random.Generator) -> str:
+    if isinstance(media, Images):
+        return data_url(noise_png(media.width, media.height, generator), "image/png")
+    if isinstance(media, Videos):
+        size = (media.width, media.height, media.frames, media.fps)
+        return data_url(noise_mp4(*size, generator), "video/mp4")
+    assert isinstance(media, Audio)
+    return data_url(speech_wav(draw_pause_s(media.duration_s, generator), generator), "audio/wav")
+
+
+_FORMATS = {"mpeg": "mp3", "mp4": "m4a"}  # names of audio formats where the media type has another one
+
+
+def _part(kind: MediaKind, media: Media, address: str) -> dict[str, object]:
+    """Return a content part as OpenAI spells it, or as vLLM does where OpenAI has none."""
+    if isinstance(media, Audio) and media.part == "input_audio" and address.startswith("data:"):
+        name = media_type_of(address).partition("/")[2]
+        audio = {"data": address.partition(",")[2], "format": _FORMATS.get(name, name)}
+        return {"type": "input_audio", "input_audio": audio}
+    type_name = {"images": "image_url", "audio": "audio_url", "videos": "video_url"}[kind]
+    return {"type": type_name, type_name: {"url": address}}
 
 
 def text_tokens(content: object, *, letters: bool = False) -> int:

@@ -27,7 +27,7 @@ from benchgate.model.arrivals import (
     replayed_offsets_ns,
 )
 from benchgate.model.records import IntArray
-from benchgate.model.request import ModelRequest
+from benchgate.model.request import MediaKind, ModelRequest
 from benchgate.plan.model import (
     ClientCancellation,
     GeneratedRequests,
@@ -104,13 +104,13 @@ def _class(group: RequestGroup, requests: Sequence[PlannedRequest], rate_rps: fl
         requests=requests,
         background=group.traffic.is_background,
         vocabulary=vocabulary_of(workload, group.material),
-        noise=has_noise(workload),
+        generated=generated_media(workload),
     )
 
 
-def has_noise(workload: Workload) -> bool:
-    """Return True for a workload with synthetic images."""
-    return workload.images is not None and not workload.images.files
+def generated_media(workload: Workload) -> frozenset[MediaKind]:
+    """Return the kinds of media that a workload generates."""
+    return frozenset(kind for kind, media in workload.media.items() if not media.files)
 
 
 def _at_mean_rate(group: RequestGroup, count: int) -> Sequence[int | None]:
@@ -195,8 +195,7 @@ class KeyedRequests(GeneratedRequests):
         texts = SyntheticTexts.of(workload, group.material, group.seed, group.block)
         salter = None
         if self.salt:
-            vocabulary, noise = vocabulary_of(workload, group.material), has_noise(workload)
-            salter = Salter(self.salt, vocabulary, noise=noise)
+            salter = Salter(self.salt, vocabulary_of(workload, group.material), generated_media(workload))
 
         def draw(number: int, offset_ns: int | None) -> PlannedRequest:
             generator = np.random.default_rng([*self.drawn_by, _CONTENT, number])

@@ -17,9 +17,9 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from benchgate.model.request import ModelRequest, text_content
+from benchgate.model.request import MEDIA_KEYS, MediaKind, ModelRequest, text_content
+from benchgate.plan.media import media_type_of, salted_media
 from benchgate.plan.model import PlannedRequest
-from benchgate.plan.prompts import salted_image
 from benchgate.plan.vocabulary import Vocabulary
 
 _T = TypeVar("_T", ModelRequest, PlannedRequest)
@@ -28,7 +28,8 @@ LARGEST_SALT = 2**32 - 1
 MARK_PIECES = 4  # of the line before a recorded text
 _MARK = 1  # random stream of that line
 _LEAST_CLASS = 4  # pieces of one length; fewer have too few permutations
-_KEPT_KEYS = frozenset({"role", "type", "image_url"})  # of a message: not part of the prompt's text
+_KEPT_KEYS = frozenset({"role", "type"}) | MEDIA_KEYS  # of a message: not part of the prompt's text
+_KINDS: Mapping[str, MediaKind] = {"image": "images", "audio": "audio", "video": "videos"}  # by their media types
 
 
 def run_salt(run_id: str) -> int:
@@ -77,11 +78,11 @@ _with_content = _replacing(ModelRequest, "content")
 
 
 class Salter:
-    """Rewriter of requests with synthetic texts of one vocabulary; with `noise`, of their `noise_png` images too."""
+    """Rewriter of requests with synthetic texts of one vocabulary, and of their `generated` media (`plan.media`)."""
 
-    def __init__(self, salt: int, vocabulary: Vocabulary, *, noise: bool = False) -> None:
+    def __init__(self, salt: int, vocabulary: Vocabulary, generated: frozenset[MediaKind] = frozenset()) -> None:
         self._salt = salt
-        self._noise = noise
+        self._generated = generated
         self._text = _rewriter(vocabulary, salted_vocabulary(vocabulary, salt))
         self._mark = _mark(vocabulary, salt)
 
@@ -98,7 +99,9 @@ class Salter:
         text = ask.prompt
         if text is not None:
             return _with_content(ask, text_content(ask.endpoint, self._text(text)))
-        return _with_content(ask, {key: self._rewritten(value) for key, value in ask.content.items()})
+        found = self._rewritten(ask.content)
+        assert isinstance(found, Mapping)
+        return _with_content(ask, found)
 
     def _rewritten(self, value: object) -> object:
         if isinstance(value, str):
@@ -107,11 +110,22 @@ class Salter:
             return [self._rewritten(one) for one in value]
         if isinstance(value, Mapping):
             found = {key: one if key in _KEPT_KEYS else self._rewritten(one) for key, one in value.items()}
-            image = value.get("image_url")
-            if self._noise and isinstance(image, Mapping) and isinstance(image.get("url"), str):
-                found["image_url"] = {**image, "url": salted_image(image["url"], self._salt)}
+            for key in value.keys() & MEDIA_KEYS if self._generated else ():
+                found[key] = self._salted(value[key])
             return found
         return value
+
+    def _salted(self, medium: object) -> object:
+        """Salt the medium of a content part: an address, or an object with one or with bare base64."""
+        if isinstance(medium, Mapping):
+            if isinstance(medium.get("url"), str):
+                return {**medium, "url": self._salted(medium["url"])}
+            prefix = f"data:audio/{medium.get('format')};base64,"  # of `input_audio`
+            salted = self._salted(f"{prefix}{medium.get('data')}")
+            return {**medium, "data": str(salted).removeprefix(prefix)}
+        if isinstance(medium, str) and _KINDS.get(media_type_of(medium).partition("/")[0]) in self._generated:
+            return salted_media(medium, self._salt)
+        return medium
 
     def _marked(self, ask: ModelRequest, conversing: bool) -> dict[str, object]:
         """Mark the last user message; in a conversation of the run, all of them.

@@ -50,7 +50,7 @@ _SHOWN_CHARACTERS = 40
 _IGNORES_ECHO = "it seems to ignore `echo`, so it cannot score a given text"
 _NEEDS_CONTEXT = "the first token of a text has no log-probability on this server, so a continuation needs a context"
 
-_COMPLETION, _TOKENIZE, _MODELS = "/completion", "/tokenize", "/v1/models"
+COMPLETION, TOKENIZE, _MODELS = "/completion", "/tokenize", "/v1/models"
 _FORCE = 1e4  # above every difference of logits
 _LISTED = 64  # the tokens of a few options are then mostly answered by one request
 _LOG_OF_ZERO = -1e30  # llama.cpp writes -3.4e38
@@ -406,10 +406,19 @@ async def positions_by_n_probs(
 
 async def token_ids(client: AsyncJsonClient, text: str) -> tuple[int, ...]:
     """Return the token ids of a text as the server reads it, with BOS and special tokens."""
-    body = {"content": text, "add_special": True, "parse_special": True}
-    ids = (await client.post(_TOKENIZE, body)).get("tokens")
+    return read_token_ids(await client.post(TOKENIZE, tokenize_fields(text)))
+
+
+def tokenize_fields(text: str) -> dict[str, object]:
+    """Return the fields of llama.cpp's `/tokenize`."""
+    return {"content": text, "add_special": True, "parse_special": True}
+
+
+def read_token_ids(document: Mapping[str, object]) -> tuple[int, ...]:
+    """Read llama.cpp's list of token ids. Raises TargetError for anything else."""
+    ids = document.get("tokens")
     if not isinstance(ids, list) or not all(isinstance(token, int) for token in ids):
-        raise TargetError(f"{_TOKENIZE} did not answer with the ids of the text's tokens")
+        raise TargetError(f"{TOKENIZE} did not answer with the ids of the text's tokens")
     return tuple(ids)
 
 
@@ -433,18 +442,8 @@ async def _next_logprobs(
     for token in sorted(needed):
         if token in known:
             continue
-        body = _body(
-            client,
-            prompt=list(beginning),
-            n_predict=1,
-            n_probs=top,
-            post_sampling_probs=False,
-            temperature=0,
-            cache_prompt=True,
-            logit_bias=[[token, _FORCE]],
-            stream=False,
-        )
-        found = read_next(await client.post(_COMPLETION, body), len(beginning), top)
+        body = _body(client, **n_probs_fields(beginning, token, top))
+        found = read_next(await client.post(COMPLETION, body), len(beginning), top)
         listed = listed or found.top
         if token not in found.top and found.taken != token:
             raise TargetError(
@@ -453,6 +452,20 @@ async def _next_logprobs(
             )
         known |= {found.taken: found.logprob} | found.top
     return {**listed, **{token: known[token] for token in needed if token not in listed}}
+
+
+def n_probs_fields(beginning: Sequence[int], token: int, top: int) -> dict[str, object]:
+    """Return the fields of llama.cpp's `/completion` that make it take one token and list the `top` most probable."""
+    return {
+        "prompt": list(beginning),
+        "n_predict": 1,
+        "n_probs": top,
+        "post_sampling_probs": False,
+        "temperature": 0,
+        "cache_prompt": True,
+        "logit_bias": [[token, _FORCE]],
+        "stream": False,
+    }
 
 
 def _n_probs_position(logprobs: Mapping[int, float], ids: Sequence[int], place: int) -> Position:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchgate import credentials
 from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
@@ -31,8 +32,9 @@ def main(job_path: str, spool_path: str) -> None:
     """Evaluate every task of the job, round by round, into the spool."""
     start_signals = threading.Semaphore(0)
     threading.Thread(target=_read_stdin, args=(start_signals,), name="stdin", daemon=True).start()
-    credentials = json.loads(os.environ.pop(CREDENTIALS_VARIABLE, "{}"))  # popped: nothing started here needs them
-    job = Job.read(Path(job_path), credentials)
+    own = json.loads(os.environ.pop(CREDENTIALS_VARIABLE, "{}"))  # popped: nothing started here needs them
+    credentials.register_environment(os.environ)
+    job = Job.read(Path(job_path), own)
     if job.memory_bytes is not None and sys.platform == "linux":  # other systems ignore the limit
         resource.setrlimit(resource.RLIMIT_AS, (job.memory_bytes, job.memory_bytes))
     with SpoolWriter(Path(spool_path)) as spool:

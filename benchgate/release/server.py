@@ -16,7 +16,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -40,6 +40,7 @@ from benchgate.release.eligibility import (
     verdict_obstacles,
 )
 from benchgate.store.repository import Store, StoredVerdict
+from benchgate.suite.formats import load_json, unique_keys
 from benchgate.units import parse_duration_s
 
 _LONGEST_VALUE = 300
@@ -310,7 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
             pairs = parse_qsl(
                 query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=20
             )
-            parameters = _unique([*([("run", unquote(run, errors="strict"))] if run else []), *pairs])
+            parameters = unique_keys([*([("run", unquote(run, errors="strict"))] if run else []), *pairs])
         except ValueError:
             raise UsageError("the address is not readable: expected /verdict/RUN, and behind a ? NAME=VALUE") from None
         found = self._answer(parameters)
@@ -324,7 +325,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(content) != int(length):
             raise UsageError("the body ended before it was complete")
         try:
-            document = json.loads(content, object_pairs_hook=_unique)
+            document = load_json(content)
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
@@ -381,10 +382,3 @@ def opened(address: str) -> Iterator[Store]:
         raise StoreError("there is no store of this benchgate's schema where one was named")
     with store:
         yield store
-
-
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("duplicate name")
-    return found

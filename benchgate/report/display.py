@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable
 
 from benchgate import units
-from benchgate.model.metric import METRICS
+from benchgate.model.metric import METRICS, TREND_UNITS
 from benchgate.model.run import MetricRow
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
 from benchgate.stats.distributions import Limits
-from benchgate.units import show_duration, show_nats, show_number, show_percent, show_usd
 
 NOT_MEASURED = "not measured"
 NOT_APPLICABLE = "\N{EN DASH}"
@@ -242,27 +241,10 @@ def limits_sentence(verdict: Verdict) -> str:
     )
 
 
-_UNITS = (("_per_s", "1/s"), ("_nats", "nats"), ("_ratio", "ratio"), ("_s", "s"))
-
-
-def in_its_unit(metric: str, value: float) -> str:
-    """Show dollars, a rate, nats, a share, seconds, or a number."""
-    if metric.startswith("usd_"):
-        return show_usd(value)
-    if metric.endswith("_per_s"):
-        return f"{show_number(value)}/s"
-    if metric.endswith("_nats"):
-        return show_nats(value)
-    if metric.endswith("_ratio"):
-        return show_percent(value)
-    return show_duration(value) if metric.endswith("_s") else show_number(value)
-
-
-def unit_of(metric: str) -> str | None:
-    """Return the unit of a metric's stored values; None for a number without one, like a score."""
-    if metric.startswith("usd_"):
-        return "USD"
-    return next((unit for ending, unit in _UNITS if metric.endswith(ending)), None)
+def in_its_unit(metric: str, quantity: float) -> str:
+    """Show a stored value of a metric in the metric's unit."""
+    unit = TREND_UNITS.get(metric)
+    return number(quantity) if unit is None else value(quantity, unit)
 
 
 def with_limits(row: MetricRow | None) -> str:
@@ -275,7 +257,10 @@ def value_with_limits(metric: str, value: float, lower: float | None, upper: flo
     shown = in_its_unit(metric, value)
     if lower is None or upper is None:
         return shown
-    return f"{shown} ({in_its_unit(metric, lower)} to {in_its_unit(metric, upper)})"
+    ends = (in_its_unit(metric, lower), in_its_unit(metric, upper))
+    unit = TREND_UNITS.get(metric)
+    suffix = f" {_PER_UNIT[unit]}" if unit in _PER_UNIT else ""
+    return f"{shown} ({' to '.join(end.removesuffix(suffix) for end in ends)})"
 
 
 GLOSSARY = (

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchgate.errors import UsageError
-from benchgate.escape import one_line, terminal_line
+from benchgate.escape import one_line
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome
 from benchgate.report import charts
 from benchgate.report.charts import Figure, Spec
+from benchgate.report.screen import PLAIN, Screen, fitting_table
 from benchgate.report.sections.cost import price_and_use, saving_text
-from benchgate.report.table import Column, Table, aligned
+from benchgate.report.table import Column, Table
 from benchgate.sizing.candidates import CandidateRow, CandidateTable
 from benchgate.sizing.frontier import FrontierPosition, FrontierStatus
 from benchgate.sizing.operating_point import GOOD
@@ -121,14 +122,12 @@ def _ends(figure: EstimateWithLimits | str) -> tuple[object, ...]:
     return known["value"], known["lower"], known["upper"]
 
 
-def frontier_text(found: CandidateTable) -> str:
+def frontier_text(found: CandidateTable, screen: Screen = PLAIN) -> str:
     """Render the table, its notes, and last the cheapest candidate that passes."""
     tasks, subject = one_line(", ".join(found.tasks) or "no task"), cost_subject(found)
-    lines = [
-        f"Suite {one_line(found.suite)}: quality is accuracy over {tasks}; dollars are per 1M {subject}.",
-        "",
-        *aligned([_TITLES, *(_cells(row) for row in found.rows)]),
-        "",
+    about = f"Suite {one_line(found.suite)}: quality is accuracy over {tasks}; dollars are per 1M {subject}."
+    table = fitting_table(screen, _TITLES, [_cells(row) for row in found.rows])
+    after = [
         *reasons(found.rows),
         *(f"Note: {note}." for note in found.notes),
         "In brackets are 95 % intervals, of each number by itself; where two overlap, nothing is shown.",
@@ -137,7 +136,8 @@ def frontier_text(found: CandidateTable) -> str:
         "",
         last_line(found),
     ]
-    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+    lines = (*screen.folded([about]), "", *table, "", *screen.folded(after))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def frontier_table(found: CandidateTable) -> Table:

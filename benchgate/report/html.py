@@ -12,11 +12,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from benchgate.escape import quoted, visible
-from benchgate.model.run import Evidence
-from benchgate.model.verdict import Verdict
 from benchgate.report.display import GLOSSARY
-from benchgate.report.document import OWN, Terms
-from benchgate.report.view import ReportView, report_view
+from benchgate.report.view import ReportView
 
 SITE_INDEX = "../index.html"
 """The way from a report in a site to the site's first page."""
@@ -25,15 +22,11 @@ TEMPLATES = (_PACKAGE / "_templates", _PACKAGE.parent / "reports" / "templates")
 """The folders of the templates: in an installed package, else in a checkout."""
 
 
-def render_html(
-    evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN, in_site: bool = False
-) -> str:
-    """Render the whole report; the same inputs give the same bytes."""
-    return page_of(report_view(evidence, verdict, against=against, terms=terms), in_site=in_site)
-
-
 def page_of(view: ReportView, *, in_site: bool = False) -> str:
-    """Render a report as a page; `in_site` adds links to the site's first page and to the suite's."""
+    """Render a report as a page; `in_site` adds links to the site's first page and to the suite's.
+
+    The same inputs give the same bytes.
+    """
     environment = page_environment()
     return environment.get_template("report.html.j2").render(
         view=view,

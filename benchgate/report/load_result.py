@@ -14,6 +14,7 @@ from benchgate.report.screen import STYLES, Cell, Screen, Style, table_lines
 from benchgate.units import as_written, show_duration, show_number, show_percent
 
 _LABEL_WIDTH = 12
+_INDENT = "  "
 _LATENCIES = {"ttft_s": "TTFT", "ttfot_s": "TTFT of the answer", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 _QUANTILES = ("p50", "p90", "p95", "p99", "max")
 _BESIDE = {"warmup": "of warm-up", "ramp": "of the ramp"}
@@ -69,7 +70,7 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
             screen, "client", _client(document), Style.YELLOW if document["client"]["saturated"] else None
         )
         for reason in document["client"]["reasons"]:
-            yield from screen.wrapped(reason, " " * _LABEL_WIDTH, Style.YELLOW)
+            yield from screen.wrapped(reason, " " * _LABEL_WIDTH)
     if verdict is None and not document["partial"]:
         reason = "" if ok else nothing_succeeded(document)
         if document["client"]["saturated"]:
@@ -113,7 +114,7 @@ def _server(document: Document, screen: Screen) -> Iterator[str]:
 
 
 def _labelled(screen: Screen, label: str, text: str, *styles: Style | None) -> Iterator[str]:
-    yield from screen.wrapped(text, " " * _LABEL_WIDTH, *styles, first=label.ljust(_LABEL_WIDTH))
+    yield from screen.labelled(label.ljust(_LABEL_WIDTH), text, " " * _LABEL_WIDTH, *styles)
 
 
 def _load(load: Document) -> str:
@@ -135,6 +136,8 @@ def _load(load: Document) -> str:
 def _content(load: Document) -> str:
     if load["prompts"] is not None:
         return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
+    if load.get("audio_s") is not None:
+        return f"{show_duration(load['audio_s'])} of audio in"
     return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
 
 
@@ -244,7 +247,7 @@ def _search_lines(document: Document, screen: Screen) -> Iterator[str]:
         headings = ("level", "target", "goodput", "interval", "good requests", "")
         yield from table_lines(screen, headings, rows, right=(0, 2, 3, 4))
     for reason in document["looks_left_out"]:
-        yield from screen.wrapped(f"left out: {one_line(reason)}", "", Style.YELLOW)
+        yield from screen.labelled("left out: ", one_line(reason), _INDENT, Style.YELLOW)
     if "verdict" in document:
         yield from _verdict(document["verdict"], screen)
 

@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchgate.escape import markdown_code, markdown_prose, quoted
-from benchgate.model.run import Evidence
-from benchgate.model.verdict import GuardResult, Verdict
+from benchgate.model.verdict import GuardResult
 from benchgate.report.checks import CheckRow
-from benchgate.report.document import OWN, Terms
 from benchgate.report.section import Lines, Part, Style
 from benchgate.report.table import Column, Table
-from benchgate.report.view import Banner, ReportView, report_view
+from benchgate.report.view import Banner, ReportView
 
 COMMENT_BYTES = 60_000
 """The size limit of a comment on a change (GitHub refuses more than 65,536 characters)."""
@@ -34,23 +32,11 @@ class _Part:
     shorter: str = ""
 
 
-def render_markdown(
-    evidence: Evidence,
-    verdict: Verdict,
-    *,
-    against: Evidence | None = None,
-    terms: Terms = OWN,
-    budget_bytes: int = COMMENT_BYTES,
-) -> str:
-    """Render the summary in at most `budget_bytes` of UTF-8; it names what had to be left out.
+def markdown_of(view: ReportView, budget_bytes: int = COMMENT_BYTES) -> str:
+    """Render the summary of a report in at most `budget_bytes` of UTF-8; it names what had to be left out.
 
     The verdict with its reason is never dropped, even where it alone is over the budget.
     """
-    return markdown_of(report_view(evidence, verdict, against=against, terms=terms), budget_bytes)
-
-
-def markdown_of(view: ReportView, budget_bytes: int = COMMENT_BYTES) -> str:
-    """Render the summary of a finished report."""
     head = _head(view)
     kept = [part for part in _parts(view) if part.text]
     dropped: list[str] = []

@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from benchgate.errors import EvidenceError
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.run import MetricRow
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Unit
 
 DIGITS = 6
-_UNITS = (
-    ("_per_s", "_per_second", ""),
-    ("_s", "_seconds", "seconds"),
-    ("_ratio", "_ratio", "ratio"),
-    ("_nats", "_nats", "nats"),
-)
+_UNITS = {
+    Unit.SECONDS: "seconds",
+    Unit.RATIO: "ratio",
+    Unit.NATS: "nats",
+    Unit.TOKENS_PER_S: "tokens_per_second",
+    Unit.REQUESTS_PER_S: "requests_per_second",
+    Unit.TOKENS_PER_S_EACH: "tokens_per_second",
+    Unit.REQUESTS_PER_S_EACH: "requests_per_second",
+}
+"""Units that end a metric's name; the names of the others have them, or they are plain numbers."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -95,10 +100,8 @@ def _named(metric: str) -> tuple[str, str]:
     """Return a metric's OpenMetrics name, which ends with its unit, and the unit."""
     if not _NAME.fullmatch(metric):
         raise EvidenceError(f"a metric is called {ascii(metric)[:60]}; expected small letters, digits and _")
-    for ending, spelled, unit in _UNITS:
-        if metric.endswith(ending):
-            return f"benchgate_{metric.removesuffix(ending)}{spelled}", unit
-    return f"benchgate_{metric}", ""
+    spelled = _UNITS.get(TREND_UNITS.get(metric) or Unit.COUNT, "")
+    return "_".join(filter(None, ("benchgate", metric, spelled))), spelled
 
 
 def _escaped(text: str) -> str:

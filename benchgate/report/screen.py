@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from textwrap import wrap
@@ -13,6 +13,7 @@ from benchgate.model.verdict import Outcome
 
 _GAP = "  "
 _ELLIPSIS = "…"
+_LEAST_TEXT = 24  # columns that the last column of a table is wrapped in
 _BEFORE_UNIT = re.compile(r"(?<=[0-9]) (?=%|(?:[nµm]?s|min|h|d|J|[kMGT]i?B|points?|nats?|tokens?|requests?|blocks?)\b)")
 
 
@@ -57,6 +58,19 @@ class Screen:
             lines = wrapped_lines(text, self.columns, begin, indent)
         yield from (self.paint(line, *styles) for line in lines)
 
+    def folded(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield lines that fit, escaped. A line that is wrapped goes on two columns right of where it begins."""
+        for line in lines:
+            begin = line[: len(line) - len(line.lstrip(" "))]
+            yield from self.wrapped(line.lstrip(" "), begin + _GAP, first=begin) if line.strip() else ("",)
+
+    def labelled(self, label: str, text: str, indent: str, *styles: Style | None) -> Iterator[str]:
+        """Yield a text as lines after its label. The label alone is styled: a paragraph in yellow is hard to read."""
+        first, *rest = Screen(self.columns).wrapped(text, indent, first=label)
+        name = label.rstrip()
+        yield self.paint(name, *styles) + first[len(terminal_line(name)) :]
+        yield from rest
+
 
 def wrapped_lines(text: str, columns: int, first: str = "", indent: str = "") -> list[str]:
     """Return a text in lines of at most so many columns; a number and its unit stay together."""
@@ -81,6 +95,11 @@ def table_width(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
+def _least(heading: str) -> int:
+    """Return the columns that a cell is never cut below."""
+    return max(4, len(heading))
+
+
 def table_lines(
     screen: Screen,
     headings: Sequence[str],
@@ -100,7 +119,7 @@ def table_lines(
     widths = [max(len(row[at][0]) for row in cells) for at in range(len(headings))]
     while screen.columns is not None and len(indent) + sum(widths) + len(_GAP) * (len(widths) - 1) > screen.columns:
         widest = max(shrink, key=lambda at: widths[at], default=None)
-        if widest is None or widths[widest] <= max(4, len(headings[widest])):
+        if widest is None or widths[widest] <= _least(headings[widest]):
             break
         widths[widest] -= 1
     for row in cells:
@@ -111,3 +130,36 @@ def table_lines(
             blank = " " * (width - len(cut))
             parts.append(blank + screen.paint(cut, style) if at in right else screen.paint(cut, style) + blank)
         yield (indent + _GAP.join(parts)).rstrip()
+
+
+def fitting_table(
+    screen: Screen,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[int] = (),
+    shrink: Sequence[int] = (),
+    indent: str = "",
+) -> Iterator[str]:
+    """Yield a table of which nothing is cut but names in the columns `shrink`, escaped.
+
+    Where it is too wide for the screen, a last column of text is wrapped; else each row becomes a paragraph that names
+    its cells.
+    """
+    columns, last = screen.columns, len(headings) - 1
+    least = [[text[: _least(headings[at])] if at in shrink else text for at, text in enumerate(row)] for row in rows]
+    if columns is None or len(indent) + table_width(headings, least) <= columns:
+        yield from table_lines(screen, headings, rows, right=right, shrink=shrink, indent=indent)
+        return
+    room = columns - len(indent) - table_width(headings[:-1], [row[:-1] for row in rows]) - len(_GAP)
+    if last not in right and room >= _LEAST_TEXT:
+        parts = [(row, wrapped_lines(row[-1], room) or [""]) for row in rows]
+        lines = [
+            (*(row[:-1] if at == 0 else [""] * last), text) for row, texts in parts for at, text in enumerate(texts)
+        ]
+        yield from table_lines(screen, headings, lines, right=right, indent=indent)
+        return
+    for row in rows:
+        yield indent + screen.paint(row[0], Style.BOLD)
+        cells = (f"{heading} {cell}".strip() for heading, cell in zip(headings[1:], row[1:], strict=True) if cell)
+        yield from screen.wrapped("; ".join(cells), indent + _GAP * 2, first=indent + _GAP)

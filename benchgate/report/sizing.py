@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
-from benchgate.escape import one_line, terminal_line
+from benchgate.escape import one_line
 from benchgate.report import display
-from benchgate.report.table import aligned
+from benchgate.report.screen import PLAIN, Screen, fitting_table
 from benchgate.sizing.fleet import FleetSizing, KvCache, SizedLevel, SizingInput
 from benchgate.sizing.operating_point import OperatingPoint, QueueTrend
 from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, ScalingSignal, cache_check
@@ -312,7 +312,12 @@ def sizing_document(
     return document
 
 
-def sizing_text(found: FleetSizing, seen: RunSeen | None = None, simulated: SimulatedHours | None = None) -> str:
+def sizing_text(
+    found: FleetSizing,
+    seen: RunSeen | None = None,
+    simulated: SimulatedHours | None = None,
+    screen: Screen = PLAIN,
+) -> str:
     """Render a replica's rate, the fleet at every level of the demand, and its consequences."""
     question = found.question
     lines = [] if seen is None else [*run_lines(seen)]
@@ -326,11 +331,13 @@ def sizing_text(found: FleetSizing, seen: RunSeen | None = None, simulated: Simu
                 " and their price in its suite and measure again, or set `replica.price` to the price of all of them."
             )
         lines += [*level_lines(seen), *overhead_lines(seen, question), *start_lines(seen, question)]
-    lines += ["", *aligned([_TITLES, *map(_cells, found.levels)], right_from=1), "", *_notes(found)]
+    rows = [*map(_cells, found.levels)]
+    table = fitting_table(screen, _TITLES, rows, right=range(1, len(_TITLES)))
+    after = [*_notes(found)]
     if seen is not None:
-        lines += [*cache_lines(seen, question.cache), *signal_lines(seen)]
-    lines += _simulated(simulated, question.replica.per_s)
-    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+        after += [*cache_lines(seen, question.cache), *signal_lines(seen)]
+    after += _simulated(simulated, question.replica.per_s)
+    return "".join(f"{line}\n" for line in (*screen.folded(lines), "", *table, "", *screen.folded(after)))
 
 
 def _is_full(seen: RunSeen | None) -> bool:

@@ -6,19 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchgate.escape import markdown_prose, one_line, terminal_line
+from benchgate.escape import markdown_prose, one_line
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import Outcome
 from benchgate.report.display import MARKS, in_its_unit, with_limits
-from benchgate.report.table import aligned
+from benchgate.report.screen import PLAIN, STYLES, Screen, Style, fitting_table
 from benchgate.units import show_percent
 
 SCHEMA = "benchgate.stored-numbers/1"
 OUTCOME = Outcome.INCONCLUSIVE
 """Outcome of two runs without records: it never lets a candidate be promoted."""
 
+_INDENT = "  "
 _HEAD = ("metric", "baseline", "candidate", "change", "change vs. own baselines")
 _CHECK_KEYS = ("outcome", "baseline", "candidate", "harm", "lower", "upper", "margin", "n")
 
@@ -138,14 +139,16 @@ def _check(check: Mapping[str, Any] | None) -> dict[str, object] | None:
     return None if check is None else {key: check.get(key) for key in _CHECK_KEYS}
 
 
-def numbers_text(numbers: StoredNumbers) -> str:
+def numbers_text(numbers: StoredNumbers, screen: Screen = PLAIN) -> str:
     """Render for a terminal."""
-    lines = [
-        f"{MARKS[OUTCOME]} {OUTCOME}: {numbers.reason}",
-        *(f"  note: {note}" for note in numbers.notes),
-        *(line for table in _tables(numbers) for line in ("", *_in_columns(table))),
-    ]
-    return "".join(f"{terminal_line(line).rstrip()}\n" for line in lines)
+    label = f"{MARKS[OUTCOME]} {OUTCOME}: "
+    lines = [*screen.labelled(label, numbers.reason, _INDENT, Style.BOLD, STYLES[OUTCOME])]
+    for note in numbers.notes:
+        lines += screen.labelled(f"{_INDENT}note: ", note, _INDENT * 2)
+    for heading, *rows in _tables(numbers):
+        cells = [[one_line(cell, 80) for cell in row] for row in rows]
+        lines += ["", *fitting_table(screen, heading, cells, indent=_INDENT)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def numbers_markdown(numbers: StoredNumbers) -> str:
@@ -184,10 +187,6 @@ def _cells(pair: NumberPair) -> tuple[str, ...]:
 def _check_cells(row: tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]) -> tuple[str, ...]:
     check, *both = row
     return check, *("-" if one is None else str(one["outcome"]) for one in both)
-
-
-def _in_columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    return aligned([[one_line(cell, 80) for cell in row] for row in rows], indent="  ")
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -49,17 +49,6 @@ def number_columns(*titles: str) -> tuple[Column, ...]:
 def group_starts(keys: Sequence[object]) -> frozenset[int]:
     """Return the indices of rows whose key differs from that of the row above."""
     return frozenset(i for i, key in enumerate(keys) if i > 0 and key != keys[i - 1])
-
-
-def aligned(rows: Sequence[Sequence[str]], *, right_from: int | None = None, indent: str = "") -> Iterator[str]:
-    """Yield rows as lines with columns two blanks apart; columns from `right_from` on are aligned right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (
-            cell.ljust(width) if right_from is None or at < right_from else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield (indent + "  ".join(cells)).rstrip()
 
 
 def of_expected(found: int, expected: int) -> str:

@@ -8,8 +8,9 @@ from itertools import groupby, pairwise
 
 from benchgate.errors import UsageError
 from benchgate.escape import one_line
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.run import UNKNOWN_SERIES, TrendPoint
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Unit
 from benchgate.report import charts
 from benchgate.report.charts import HEIGHT, NAME_LENGTH, PAGE_COLOUR, TITLED, WIDTH, Spec
 from benchgate.report.display import minute, value_with_limits
@@ -106,7 +107,7 @@ def chart_of(
             f"--suite, --deployment, --model, --engine, --hardware, --stage or --task: there are {there}"
         )
     names = _names(list(lines), by)
-    title = metric.removesuffix("_s").removesuffix("_ratio").replace("_", " ")
+    title = metric.replace("_", " ")
     return TrendChart(
         metric=metric,
         title=" ".join(filter(None, (title, statistic))),
@@ -237,22 +238,24 @@ def trend_spec(chart: TrendChart) -> Spec:
     return charts.chart_spec(layers, padding={**_PADDING, "right": right}, shared=("y",))
 
 
+_DRAWN = {
+    Unit.USD: (1.0, "$"),
+    Unit.RATIO: (100.0, "%"),
+    Unit.TOKENS_PER_S: (1.0, "tok/s"),
+    Unit.TOKENS_PER_S_EACH: (1.0, "tok/s"),
+    Unit.REQUESTS_PER_S: (1.0, "req/s"),
+    Unit.REQUESTS_PER_S_EACH: (1.0, "req/s"),
+    Unit.NATS: (1.0, "nats"),
+}
+
+
 def _unit(chart: TrendChart) -> tuple[float, str]:
     """Return the factor from stored to drawn values, and the drawn unit."""
-    name, values = chart.metric, [abs(one.value) for series in chart.series for one in series.values]
-    if name.startswith("usd_"):
-        return 1.0, "$"
-    if name.endswith("_ratio"):
-        return 100.0, "%"
-    if name.startswith("output_tokens_per_"):
-        return 1.0, "tok/s"
-    if name.endswith("_per_s"):
-        return 1.0, "req/s"
-    if name.endswith("_nats"):
-        return 1.0, "nats"
-    if name.endswith("_s"):
-        return (1.0, "s") if max(values, default=0.0) >= 10 else (1e3, "ms")
-    return 1.0, ""
+    unit = TREND_UNITS.get(chart.metric)
+    if unit is Unit.SECONDS:
+        longest = max((abs(one.value) for series in chart.series for one in series.values), default=0.0)
+        return (1.0, "s") if longest >= 10 else (1e3, "ms")
+    return _DRAWN.get(unit, (1.0, "")) if unit is not None else (1.0, "")
 
 
 def _span(chart: TrendChart, factor: float) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from benchgate.model.run import Evidence
 from benchgate.model.verdict import WAIVED, Outcome, Scale, Verdict
 from benchgate.report import display
 from benchgate.report.checks import CheckRows, check_rows, waiver_lines
-from benchgate.report.comparability import Fairness, Sides, Unusable, client_care, fairness, sides, unusable
+from benchgate.report.comparability import Fairness, Sides, client_care, fairness, sides, unusable
 from benchgate.report.document import OTHER_POLICY, OWN, Terms, verdict_document
 from benchgate.report.numbers import Numbers, numbers
 from benchgate.report.section import Section
@@ -95,7 +95,6 @@ class ReportView:
     checks: CheckRows
     limits_sentence: str  # without its full stop
     fairness: Fairness
-    unusable: Unusable
     waivers: tuple[str, ...]  # empty where all were used and hold for long
     notes: tuple[str, ...]  # facts beyond this comparison
     sections: tuple[Section, ...]
@@ -165,7 +164,6 @@ class Report:
             checks=check_rows(verdict),
             limits_sentence=display.limits_sentence(verdict),
             fairness=fairness(both, verdict, cautions),
-            unusable=spoilt,
             waivers=tuple(waiver_lines(verdict)),
             notes=(
                 *([OTHER_POLICY] if terms.policy_replaced(evidence.run, verdict) else []),

@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Literal
 
 from benchgate.model.records import AnswerAgreement, PairFacts
-from benchgate.suite.formats import Step, parse_path
+from benchgate.suite.formats import Step, load_json, parse_path
 from benchgate.targets.answers import Answer, ToolCall
 
 Path = tuple[Step, ...]
@@ -59,7 +59,7 @@ def normalise_text(text: str, *, case: bool = True) -> str:
 def parse_structure(text: str) -> object:
     """Parse a JSON object or array. Raises NotJson."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique_keys)
+        value = load_json(text)
     except (ValueError, RecursionError):
         raise NotJson from None
     if not isinstance(value, dict | list) or _is_too_deep(value):
@@ -133,22 +133,6 @@ def _is_too_deep(value: object) -> bool:
         if not level:
             return False
     return True
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    return value if math.isfinite(value) else _refuse(digits)
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        raise ValueError("repeated key")
-    return values
-
-
-def _refuse(number: str) -> float:
-    raise ValueError(f"{number} is not a JSON number")
 
 
 By = Literal["normalised", "exact", "json", "tool_calls", "structure", "auto"]

@@ -19,7 +19,7 @@ from benchgate.suite.schema import Suite
 from benchgate.system import RECORDED_BYTES, read_text_file
 from benchgate.targets.validity import response_schema, tool_schemas
 
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 # Keys of a row that are sent unchanged beside the messages.
 REQUEST_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "response_format", "stop")
 _KEYS = ("id", "prompt", "messages", *REQUEST_FIELDS, "max_tokens", "endpoint", "stratum", "length", "redacted")

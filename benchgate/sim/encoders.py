@@ -183,7 +183,7 @@ class ChoiceScript(Script):
 
 
 def error_event(document: object) -> bytes:
-    """Encode an error inside a stream."""
+    """Encode a document as an event, of an error or of anything else."""
     return f"data: {json.dumps(document)}\n\n".encode()
 
 
@@ -585,6 +585,54 @@ class PredictionScript(Script):
         if reason == "abort":
             return self.error({})
         return self._request.answer.text(0, 0 if empty else self._request.output_tokens).encode()
+
+
+class TranscriptScript(Script):
+    """Encoder of transcriptions, as vLLM sends them."""
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+        self.document_type = TEXT_TYPE if request.form == "text" else JSON_TYPE
+        self._head = {
+            "id": f"trsc-{number:016x}", "object": "transcription.chunk", "created": created, "model": request.model,
+        }  # fmt: skip
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return one event with the text of the tokens."""
+        return [self._event({"content": self._request.answer.text(first, count)}, reason)]
+
+    def finish(self, reason: str, sent: int) -> list[bytes]:
+        """Return an event with the finish reason and an empty text."""
+        return [self._event({"content": ""}, reason)]
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return the event with the usage."""
+        if usage is None or not self._request.include_usage:
+            return []
+        counts = json.loads(usage_text(usage))
+        return [error_event(self._head | {"choices": [], "usage": counts})]
+
+    def done(self) -> list[bytes]:
+        """Return [DONE]."""
+        return [DONE]
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer in the form that was requested."""
+        if reason == "abort":
+            return json.dumps({"error": {"message": "aborted", "type": "InternalServerError", "code": 500}}).encode()
+        text, seconds = self._request.answer.text(0, 0 if empty else self._request.output_tokens), self._request.audio_s
+        if self._request.form == "text":
+            return text.encode()
+        if self._request.form == "json":
+            counted = {"type": "duration", "seconds": math.ceil(seconds)}
+            return json.dumps({"text": text, "usage": counted}, separators=(",", ":")).encode()
+        segment = {"id": 0, "start": 0.0, "end": seconds, "text": text}
+        stated = {"duration": str(seconds), "language": "en", "text": text, "segments": [segment]}
+        return json.dumps(stated, separators=(",", ":")).encode()
+
+    def _event(self, delta: dict[str, object], reason: str | None) -> bytes:
+        choice = {"delta": delta} if reason is None else {"delta": delta, "finish_reason": reason, "stop_reason": None}
+        return error_event(self._head | {"choices": [choice]})
 
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 1_664_525, 1_013_904_223, 2**32  # the generator of Numerical Recipes

@@ -17,6 +17,7 @@ from benchgate.sim.encoders import (
     ResponseScript,
     Script,
     TgiScript,
+    TranscriptScript,
     TritonScript,
     VectorScript,
 )
@@ -26,6 +27,8 @@ from benchgate.sim.requests import (
     parse_embedding,
     parse_generation,
     parse_ranking,
+    parse_transcription,
+    read_form,
     read_object,
     request_body,
 )
@@ -42,10 +45,11 @@ class ServedEndpoint:
     script: Callable[[ApiRequest, int, int], Script]  # of a request, the number of the answer, and its second
     parse: Callable[[RequestBody], ApiRequest] = parse_generation
     translate: Callable[[Body], Body] = dict
+    read: Callable[[bytes], Body] = read_object
 
     def request(self, path: str, body: bytes, settings: SimSettings) -> ApiRequest:
         """Parse a request, whose path may name the model and say whether to stream. Raises Refused."""
-        spec, data = ENDPOINTS[self.endpoint], self.translate(read_object(body))
+        spec, data = ENDPOINTS[self.endpoint], self.translate(self.read(body))
         _, model = endpoint_at(path) or (None, None)
         if model is not None:
             data["model"] = model
@@ -138,6 +142,7 @@ SERVED: Mapping[Endpoint, ServedEndpoint] = MappingProxyType(
             ServedEndpoint("infer", InferenceScript, translate=_from_infer),
             ServedEndpoint("embeddings", VectorScript, parse_embedding),
             ServedEndpoint("rerank", VectorScript, parse_ranking),
+            ServedEndpoint("transcriptions", TranscriptScript, parse_transcription, read=read_form),
         )
     }
 )
@@ -148,4 +153,4 @@ def served_at(path: str) -> ServedEndpoint | None:
     found = endpoint_at(path)
     if found is None:
         return SERVED["rerank"] if path == "/rerank" else None
-    return SERVED[found[0]]
+    return SERVED.get(found[0])

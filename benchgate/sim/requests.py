@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import math
+import re
+import wave
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -25,6 +30,7 @@ class Refused(Exception):
 
 _TEXTS = ("text", "input_text", "output_text")
 _IMAGES = ("image_url", "input_image", "image")
+_LINKED_S = 10.0  # length of audio at an address, which this server does not fetch
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +44,11 @@ class Prompt:
         return len(self.words)
 
 
-def chat_prompt(messages: object, image_tokens: int | None) -> Prompt:
+def chat_prompt(messages: object, settings: SimSettings) -> Prompt:
     """Return the text of a chat's messages, or of the items of a response's input. Raises Refused."""
     if not isinstance(messages, list) or not messages:
         raise Refused(400, "1 validation error: Field required", "Bad Request", "body.messages")
-    return _worded("\n".join(_content(message, image_tokens) for message in messages))
+    return _worded("\n".join(_content(message, settings) for message in messages))
 
 
 def completion_prompt(prompt: object) -> Prompt:
@@ -64,8 +70,8 @@ def _is_ids(given: object) -> bool:
     return isinstance(given, list) and bool(given) and all(isinstance(token, int) for token in given)
 
 
-def _content(message: object, image_tokens: int | None) -> str:
-    """Return the text of one message; an image becomes as many words of its own as it has tokens."""
+def _content(message: object, settings: SimSettings) -> str:
+    """Return the text of one message; a medium becomes as many words of its own as it has tokens."""
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return content
@@ -74,19 +80,74 @@ def _content(message: object, image_tokens: int | None) -> str:
         if texts:
             return json.dumps(texts)
     parts = content if isinstance(content, list) else [None]
-    return " ".join(_part(part, image_tokens) for part in parts) if len(parts) > 1 else _part(parts[0], image_tokens)
+    return " ".join(_part(part, settings) for part in parts)
 
 
-def _part(part: object, image_tokens: int | None) -> str:
+def _part(part: object, settings: SimSettings) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(part, dict) and kind in (*_TEXTS, None) and isinstance(part.get("text"), str):
         return str(part["text"])
-    if kind in _IMAGES and image_tokens is not None:
-        name = crc32(json.dumps(part, sort_keys=True).encode())
-        return " ".join(f"image-{name:08x}-{index}" for index in range(image_tokens))
+    if kind in _IMAGES and settings.image_tokens is not None:
+        return _medium("image", part, settings.image_tokens)
+    if isinstance(part, dict) and kind in ("input_audio", "audio_url") and settings.audio_tokens is not None:
+        return _medium("audio", part, audio_tokens(_audio_s(part.get(kind)), settings))
+    if isinstance(part, dict) and kind == "video_url" and settings.video_tokens is not None:
+        address = _address(part.get("video_url"))
+        if address.startswith("data:"):
+            _decoded(address.partition(",")[2], "video")
+        return _medium("video", part, settings.video_tokens)
     raise Refused(400, "a message needs a content of text", "Bad Request", "body.messages")
 
 
+def _medium(name: str, part: object, tokens: int) -> str:
+    checksum = crc32(json.dumps(part, sort_keys=True).encode())
+    return " ".join(f"{name}-{checksum:08x}-{index}" for index in range(tokens))
+
+
+def _audio_s(found: object) -> float:
+    """Return the length of the audio of a part: an object with base64 and its format, or with an address."""
+    if isinstance(found, dict) and "data" in found:
+        return wav_seconds(_decoded(found["data"], "audio"))
+    address = _address(found)
+    return wav_seconds(_decoded(address.partition(",")[2], "audio")) if address.startswith("data:") else _LINKED_S
+
+
+def _address(found: object) -> str:
+    address = found.get("url") if isinstance(found, dict) else found
+    if not isinstance(address, str) or not address.startswith(("data:", "http://", "https://")):
+        raise Refused(400, "The URL must be either a HTTP or data URL.", param="url")
+    return address
+
+
+def _decoded(text: object, name: str) -> bytes:
+    try:
+        content = base64.b64decode(text if isinstance(text, str) else "", validate=True)
+    except ValueError:
+        content = b""
+    if not content:
+        raise Refused(400, f"Invalid or unsupported {name} file.", param=name)
+    return content
+
+
+def wav_seconds(content: bytes) -> float:
+    """Return the length of a WAV, the only kind of audio that this server reads. Raises Refused."""
+    seconds = 0.0
+    try:
+        with wave.open(io.BytesIO(content)) as file:
+            seconds = file.getnframes() / file.getframerate()
+    except (wave.Error, EOFError, ZeroDivisionError):
+        pass
+    if not seconds:
+        raise Refused(400, "Invalid or unsupported audio file.", param="audio")
+    return seconds
+
+
+def audio_tokens(seconds: float, settings: SimSettings) -> int:
+    """Return the tokens of audio of a length."""
+    return max(1, math.ceil(seconds * (settings.audio_tokens or _AUDIO_TOKENS)))
+
+
+_AUDIO_TOKENS = 50  # of a second, as Whisper has them
 _UNLIMITED_TOKENS = 64  # length of a chat answer nobody bounded
 _COMPLETION_TOKENS = 16  # default of the completions API
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -274,6 +335,8 @@ class ApiRequest:
     items: tuple[Item, ...] = ()
     width: int = 0  # numbers in an embedding, or documents in a ranking
     base64: bool = False  # how embeddings are written
+    audio_s: float = 0.0  # length of the recording that is transcribed
+    form: str = "json"  # of a transcription
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +413,72 @@ def parse_generation(body: RequestBody) -> ApiRequest:
     )
 
 
+_WORDS_PER_S = 2.5  # of speech
+_FORMS = ("json", "text", "verbose_json")
+
+
+def parse_transcription(body: RequestBody) -> ApiRequest:
+    """Parse a request to transcribe a recording, whose answer is as long as its speech. Raises Refused."""
+    data, settings = body.data, body.settings
+    recording, form = data.get("file"), data.get("response_format", "json")
+    stream = data.get("stream") == "true"
+    if not isinstance(recording, bytes):
+        raise Refused(422, "Expected 'file' to be a file-like object, not 'str'.", "Unprocessable Entity", "file")
+    if form not in _FORMS:
+        raise Refused(400, "Currently only support response_format: `text`, `json` or `verbose_json`")
+    if form == "verbose_json" and stream:
+        raise Refused(400, "verbose_json format doesn't support streaming case")
+    seconds = wav_seconds(recording)
+    prompt = Prompt(f"audio-{crc32(recording):08x}", ["audio"] * audio_tokens(seconds, settings))
+    key, words = body.key(prompt), max(1, round(seconds * _WORDS_PER_S))
+    check_context(len(prompt), None, settings)
+    if settings.output_tokens is not None:
+        low, high = settings.output_tokens
+        words = low + key % (high - low + 1)
+    limit = data.get("max_completion_tokens")
+    most = min(
+        int(limit) if isinstance(limit, str) and limit.isdecimal() else words, most_tokens(settings) - len(prompt)
+    )
+    return ApiRequest(
+        endpoint=body.endpoint,
+        model=body.adapter or settings.model,
+        stream=stream,
+        include_usage=data.get("stream_include_usage") == "true",
+        continuous_usage=False,
+        key=key,
+        prompt=prompt,
+        input_tokens=len(prompt),
+        output_tokens=min(words, most),
+        room_tokens=len(prompt) + min(words, most),
+        finish_reason="stop" if words <= most else "length",
+        answer=AnswerText(key),
+        adapter=body.adapter,
+        audio_s=seconds,
+        form=str(form),
+    )
+
+
+_DISPOSITION = re.compile(rb'(?i)^content-disposition:[^\r\n]*?;\s*name="([^"\r\n]+)"', re.M)
+
+
+def read_form(body: bytes) -> dict[str, object]:
+    """Return the fields of a form (RFC 7578): a file as bytes, any other as text. Raises Refused."""
+    boundary, line_end, _ = body.partition(b"\r\n")
+    parts = (b"\r\n" + body).split(b"\r\n" + boundary)
+    if not boundary.startswith(b"--") or not line_end or not parts[-1].startswith(b"--"):
+        raise Refused(400, "There was an error parsing the body", "Bad Request", "body")
+    fields: dict[str, object] = {}
+    for part in parts[1:-1]:
+        head, _, content = part.partition(b"\r\n\r\n")
+        named = _DISPOSITION.search(head)
+        if named is None:
+            raise Refused(400, "There was an error parsing the body", "Bad Request", "body")
+        fields[named[1].decode("utf-8", "replace")] = (
+            content if b"filename=" in head else content.decode("utf-8", "replace")
+        )
+    return fields
+
+
 def parse_embedding(body: RequestBody) -> ApiRequest:
     """Parse a request for embeddings. Raises Refused."""
     given = body.data.get("input")
@@ -410,9 +539,9 @@ def _prompt(body: RequestBody) -> Prompt:
             return _worded("\n".join([*texts, given]))
         if not isinstance(given, list) or not given:
             raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
-        return _worded("\n".join([*texts, *(_content(item, body.settings.image_tokens) for item in given)]))
+        return _worded("\n".join([*texts, *(_content(item, body.settings) for item in given)]))
     if ENDPOINTS[body.endpoint].messages_key is not None:
-        return chat_prompt(body.data.get("messages"), body.settings.image_tokens)
+        return chat_prompt(body.data.get("messages"), body.settings)
     return completion_prompt(body.data.get("prompt"))
 
 

@@ -251,7 +251,7 @@ class SimServer:
     def _tokenize(self, request: Request) -> bytes:
         data = read_object(request.body)
         if "messages" in data:
-            count = len(chat_prompt(data["messages"], self._settings.image_tokens))
+            count = len(chat_prompt(data["messages"], self._settings))
         else:
             count = len(completion_prompt(data.get("prompt")))
         return json_response(

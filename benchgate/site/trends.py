@@ -188,16 +188,16 @@ class Kind:
 
 
 METRICS = (
-    Kind("ttft_s", "p50", "TTFT p50"),
-    Kind("ttft_s", "p95", "TTFT p95"),
-    Kind("tpot_s", "p50", "TPOT p50"),
-    Kind("output_tokens_per_s", None, "Throughput"),
-    Kind("goodput_ratio", None, "Goodput"),
-    Kind("capacity_per_s", None, "Capacity"),
+    Kind("ttft", "p50", "TTFT p50"),
+    Kind("ttft", "p95", "TTFT p95"),
+    Kind("tpot", "p50", "TPOT p50"),
+    Kind("output_throughput", None, "Throughput"),
+    Kind("goodput", None, "Goodput"),
+    Kind("capacity", None, "Capacity"),
     Kind("capacity_in_flight", None, "Capacity in flight"),
-    Kind("accuracy_ratio", None, "Accuracy"),
+    Kind("accuracy", None, "Accuracy"),
     Kind("score", None, "Score"),
-    Kind("shadow_excess_ratio", None, "Shadow excess"),
+    Kind("shadow_excess", None, "Shadow excess"),
     Kind("usd_per_million_output_tokens", None, "Cost of 1M output tokens"),
     Kind("usd_per_million_good_tokens", None, "Cost of 1M good tokens"),
 )

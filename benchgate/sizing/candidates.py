@@ -375,7 +375,7 @@ def list_runs(some: Sequence[StoredRun]) -> str:
 
 def answered_tasks(rows: Sequence[MetricRow], arm: Arm) -> AnsweredTasks:
     """Return the evals that one side answered completely."""
-    own = [row for row in rows if row.arm is arm and row.name == "accuracy_ratio"]
+    own = [row for row in rows if row.arm is arm and row.name == "accuracy"]
     return {row.task: row.n for row in own if row.task is not None and stage_of_task(row.task) is None}
 
 
@@ -391,7 +391,7 @@ def own_accuracy(
         return "the suite has no evals"
     if not answered:
         return "no eval of the suite that is right or wrong was answered whole"
-    own = {r.task: r for r in rows if r.arm is arm and r.name == "accuracy_ratio" and r.task is not None}
+    own = {r.task: r for r in rows if r.arm is arm and r.name == "accuracy" and r.task is not None}
     for task, n in answered.items():
         if task not in own or own[task].n != n:
             return f"task {task} was not answered whole on the {arm.value}"

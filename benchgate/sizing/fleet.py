@@ -17,7 +17,8 @@ import numpy as np
 from benchgate.errors import UsageError
 from benchgate.model.deployment import usd_per_million_tokens
 from benchgate.sizing.kv_cache import CacheLayout
-from benchgate.suite.demand_file import MAX_MEMORY_BYTES, MAX_PER_S, MAX_REPLICAS
+from benchgate.suite.demand_file import MAX_PER_S, MAX_REPLICAS
+from benchgate.suite.types import MAX_MEMORY_BYTES
 
 HOURS_PER_MONTH = 730.0  # 8,760 hours a year by twelve
 
@@ -80,11 +81,6 @@ class Demand:
         """Return the known levels by name."""
         named = (("mean", self.mean_per_s), ("p95", self.p95_per_s), ("peak", self.peak_per_s))
         return tuple((name, value) for name, value in named if value is not None)
-
-    def times(self, factor: float) -> Demand:
-        """Scale all rates, as from requests to tokens."""
-        optional = (self.p95_per_s, self.peak_per_s, self.growth_per_s2)
-        return Demand(self.mean_per_s * factor, *(None if value is None else value * factor for value in optional))
 
 
 def demand_from_hours(per_s: Sequence[float]) -> Demand:

@@ -18,6 +18,7 @@ import numpy as np
 from benchgate.gate.comparison import load_of
 from benchgate.gate.evidence.intervals import ALPHA
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import IN_USE
 from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import e2e_s
 from benchgate.model.run import Evidence, MetricRow
@@ -29,9 +30,8 @@ from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_number, show_percent
 
-RATES = ("output_tokens_per_s", "requests_per_s")
+RATES = ("output_throughput", "request_throughput")
 GOOD, OUTPUT = "usd_per_million_good_tokens", "usd_per_million_output_tokens"
-IN_USE = "_in_use"  # suffix of these metrics for the cost in actual use, with overhead and idle time
 _EQUAL_LOADS = 0.05  # relative difference below which two loads count as equal
 
 
@@ -264,7 +264,7 @@ def _level(stage: str, classes: Sequence[TrafficClass], of_arm: _Kept, stays_s: 
 
 def _row(of_arm: _Kept, place: TrafficClass, stay_s: float | None) -> LoadLevel | None:
     tokens, requests = (of_arm.get((place.name, name, None)) for name in RATES)
-    goodput = of_arm.get((place.name, "goodput_ratio", None))
+    goodput = of_arm.get((place.name, "goodput", None))
     if tokens is None or requests is None or goodput is None or goodput.lower is None or place.target_ratio is None:
         return None
     if not (tokens.value > 0 and requests.value > 0):
@@ -515,7 +515,7 @@ def _best_stage(
         best = best_level(rows, suite, arm)
         return best if isinstance(best, str) else best.stage
     paces = {
-        stage: [kept[key].value for one in names if (key := ("output_tokens_per_s", one)) in kept]
+        stage: [kept[key].value for one in names if (key := ("output_throughput", one)) in kept]
         for stage, names in stages.items()
     }
     whole = {stage: sum(found) for stage, found in paces.items() if len(found) == len(stages[stage]) and sum(found) > 0}

@@ -1,6 +1,6 @@
 """Bundle of a run: one JSON document for a git branch, an artifact or a bucket, imported into other stores.
 
-    {"format": "benchgate-bundle/1", "schema": "0007", "tool_version": ..., "run": {...}, "plan": ...,
+    {"format": "benchgate-bundle/1", "schema": "0008", "tool_version": ..., "run": {...}, "plan": ...,
      "observation": [...], ..., "sha256": ...}
 
 A table is a list of its rows, with every column but the run's id; bytes are base64. Derived values (`check_result`, a
@@ -33,8 +33,8 @@ from benchgate.store.results import is_own
 from benchgate.store.stored_run import PARTS, WholeRun
 
 FORMAT = "benchgate-bundle/1"
-SCHEMAS = ("0006", "0007")
-"""Schemas whose bundles are read; the last is written. A schema that adds a column defines its value in older ones."""
+SCHEMAS = ("0008",)
+"""Schemas whose bundles are read; the last is written. Older ones have other names of metrics."""
 
 MAX_BYTES = 2**30  # a bundle is in memory as a whole; a larger run is copied from store to store
 
@@ -159,7 +159,7 @@ def _read_value(column: Column[Any], value: object, place: str) -> object:
         raise EvidenceError(f"{place} is {_quote(value)}; expected a finite number")
     if not isinstance(value, str):
         raise EvidenceError(f"{place} is {_quote(value)}; expected text")
-    if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
+    if not rows.is_plain_text(value):
         raise EvidenceError(f"{place} is {_quote(value)}; expected plain text (NUL or half a character is in it)")
     return value
 

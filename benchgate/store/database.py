@@ -26,6 +26,7 @@ from sqlalchemy import event as sql_event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
+from benchgate import credentials
 from benchgate.errors import StoreError, UsageError
 from benchgate.system import lacking
 
@@ -101,6 +102,8 @@ class Address:
             near = get_close_matches(url.drivername, ("sqlite", *_POSTGRES_NAMES), n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(f"a store cannot be kept in {url.drivername!r}{hint}; {_ADDRESS_HELP}")
+        for secret in (url.password, *(url.query.get(name) for name in _SECRET_PARAMETERS)):
+            credentials.register(*([secret] if isinstance(secret, str) else secret or ()))
         plain = URL.create("postgresql", url.username, None, url.host, url.port, url.database)
         return cls(url.set(drivername="postgresql+psycopg"), plain.render_as_string(), None)
 

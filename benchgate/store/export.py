@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Select, func, select
 
 from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
 from benchgate.model import request_metrics
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, Run
 from benchgate.model.telemetry import TelemetrySample
@@ -47,8 +48,8 @@ _LATENCIES = {
 }
 TableRow = tuple[Any, ...]
 METRIC_COLUMNS = {
-    "run_id": str, "suite": str, "label": str, "started_at": str, "arm": str, "metric": str, "statistic": str,
-    "stage": str, "task": str, "value": float, "lower": float, "upper": float, "n": int,
+    "run_id": str, "suite": str, "label": str, "started_at": str, "arm": str, "metric": str, "unit": str,
+    "statistic": str, "stage": str, "task": str, "value": float, "lower": float, "upper": float, "n": int,
 }  # fmt: skip
 CHECK_COLUMNS = {
     "run_id": str, "suite": str, "label": str, "started_at": str, "verdict": int, "compared_run_id": str,
@@ -302,7 +303,7 @@ def _request_values(requests: RequestColumns) -> dict[str, list[Any]]:
 
 
 def metric_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:
-    """Return the metrics of runs, in the units of their names, with 95% confidence bounds where there are any."""
+    """Return the metrics of runs with their units, and 95% confidence bounds where there are any."""
     run, metric = tables.run.c, tables.metric.c
     of_run = run.id, run.suite_name, run.label, run.started_at
     numbers = metric.value, metric.lower, metric.upper, metric.n
@@ -311,7 +312,9 @@ def metric_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[Tab
         .join_from(tables.metric, tables.run)
         .order_by(run.started_at, run.id, metric.seq)
     )
-    return _in_batches(connection, query, run_ids)
+    place = [*METRIC_COLUMNS].index("unit")
+    for row in _in_batches(connection, query, run_ids):
+        yield (*row[:place], TREND_UNITS.get(row[place - 1]), *row[place:])
 
 
 def check_table(connection: Connection, run_ids: Sequence[str]) -> Iterator[TableRow]:

@@ -25,8 +25,10 @@ from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
 from benchgate.model import codec
 from benchgate.model.deployment import sha256_of
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.noise import NoiseProfile
 from benchgate.model.run import LoadObservation, MetricRow, RunStatus
+from benchgate.model.verdict import Unit
 from benchgate.store import clock, raw_records, results, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import read_context, read_evidence, rows_of
@@ -80,8 +82,8 @@ _JSON_COLUMNS = tuple(
     (table, column.name) for table, column in _COLUMNS if column.name in _JSON and isinstance(column.type, Text)
 )
 _METRIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_MAY_BE_NEGATIVE = ("score", "recovery_ratio")
-_MAY_BE_ABOVE_ONE = "recovery_ratio"
+_MAY_BE_NEGATIVE = ("score", "recovery")
+_MAY_BE_ABOVE_ONE = "recovery"
 _MAX_LISTED = 20
 _MAX_NAMED = 4
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError)
@@ -345,7 +347,7 @@ def _is_impossible(row: rows.Row) -> bool:
         return True
     return bool(
         (value < 0 and name not in _MAY_BE_NEGATIVE)
-        or (value > 1 and name.endswith("_ratio") and name != _MAY_BE_ABOVE_ONE)
+        or (value > 1 and TREND_UNITS.get(name) is Unit.RATIO and name != _MAY_BE_ABOVE_ONE)
         or (lower is None) != (upper is None)
         or (lower is not None and lower > upper)
         or row["n"] < 0

@@ -22,7 +22,7 @@ from benchgate.store.locks import upgrade_lock
 from benchgate.store.missing import missing_store
 from benchgate.store.tables import metadata
 
-HEAD = "0007"  # the schema this benchgate reads and writes: the newest revision in `migrations/`
+HEAD = "0008"  # the schema this benchgate reads and writes: the newest revision in `migrations/`
 
 _VERSION_TABLE = "benchgate_schema"  # not alembic's default name: another program may share the database
 _one_upgrade = threading.Lock()  # alembic keeps its current context in module globals

@@ -164,22 +164,29 @@ def arm_row(run_id: str, arm: Arm, deployment: Deployment) -> Row:
 
 
 def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
-    """Return the run of a row and its arms' rows, baseline first."""
-    deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
+    """Return the run of a row and its arms' rows, baseline first. Raises EvidenceError for damaged ones."""
+    try:
+        suite, environment = json.loads(row["suite"]), json.loads(row["environment"])
+        if not isinstance(suite, dict) or not isinstance(environment, dict):
+            raise ValueError("its suite or environment is no JSON object")
+        deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
+        status = RunStatus(row["status"])
+    except (ValueError, TypeError) as exc:
+        raise EvidenceError(f"run {row['id']}: its row or that of an arm is damaged: {exc}") from exc
     return Run(
         id=row["id"],
         suite_name=row["suite_name"],
-        suite=json.loads(row["suite"]),
+        suite=suite,
         suite_sha256=row["suite_sha256"],
         measurement_sha256=row["measurement_sha256"],
         plan_sha256=row["plan_sha256"],
         seed=row["seed"],
         tool_version=row["tool_version"],
         label=row["label"],
-        status=RunStatus(row["status"]),
+        status=status,
         started_at=row["started_at"],
         finished_at=row["finished_at"],
-        environment=json.loads(row["environment"]),
+        environment=environment,
         arms={arm: deployments[arm] for arm in Arm if arm in deployments},
     )
 
@@ -352,9 +359,21 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     )
 
 
+def is_plain_text(value: object) -> bool:
+    """Return True for a text that every database takes: without NUL and halves of surrogate pairs."""
+    return isinstance(value, str) and "\0" not in value and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
 def check_rows(run_id: str, verdict_seq: int, document: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the checks of a verdict document as rows, in its order. Infinite and unmeasured numbers are NULL."""
+    """Yield the checks of a verdict document as rows, in its order. Infinite and unmeasured numbers are NULL.
+
+    Raises EvidenceError for values of other types, on which a database would fail.
+    """
     for seq, check in enumerate(document.get("checks", ())):
+        n, texts = check.get("n"), (check["id"], check["outcome"])
+        is_count = n is None or (isinstance(n, int) and abs(n) < 2**63)
+        if not (is_count and isinstance(check["required"], bool) and all(map(is_plain_text, texts))):
+            raise EvidenceError(f"check {seq} of its document has an id, outcome, `required` or `n` of another type")
         policy = {name: check[name] for name in _CHECK_POLICY if check.get(name) is not None}
         numbers = {name: check.get(name) for name in _CHECK_NUMBERS}
         yield {

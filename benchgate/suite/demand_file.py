@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, Strict, ValidationError, model_validator
 
-from benchgate import units
 from benchgate.errors import SuiteError
 from benchgate.suite.messages import Slot, faults_of
-from benchgate.suite.types import Duration, Factor, Percent, Price, Section, Span, Text, Whole, Written, key, quantity
+from benchgate.suite.types import Duration, Factor, Memory, Percent, Price, Section, Span, Text, Whole, Written, key
 from benchgate.suite.yaml import Document, Fault, Path, read_text
 
 MAX_PER_S = 10**12
@@ -20,13 +19,9 @@ MAX_SLOTS = 1_000_000
 MAX_REQUEST_TIME_CV = 10  # beyond it a few requests are nearly all of the work
 MAX_REQUEST_S = 1_000_000
 MAX_REQUEST_TOKENS = 1_000_000_000
-MAX_MEMORY_BYTES = 10**18
 
 PerSecond = Annotated[float, Strict(), Field(gt=0, le=MAX_PER_S)]
 RequestTime = Annotated[Duration, Field(le=MAX_REQUEST_S)]
-Memory = Annotated[
-    int, *quantity(units.parse_memory_bytes, 'a size like "40GB" or "37GiB"'), Field(le=MAX_MEMORY_BYTES)
-]
 
 
 class DemandLevels(Section):

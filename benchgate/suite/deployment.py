@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from benchgate import credentials
 from benchgate.errors import UsageError
 from benchgate.model.request import ENDPOINT_PATHS, VERSIONLESS_PATHS, endpoint_at
 from benchgate.suite.simulator import SimSettings
@@ -29,6 +30,7 @@ from benchgate.suite.types import (
     Expected,
     Factor,
     Kind,
+    Memory,
     Percent,
     PositivePercent,
     Price,
@@ -295,6 +297,7 @@ def resolve_secret(reference: str, environment: Mapping[str, str], by: str = "th
     if not (value.isascii() and value.isprintable()):
         problem = "holds a line break or another character that cannot be sent; set it again without"
         raise UnsetVariable(name, problem)
+    credentials.register(value)
     return value
 
 
@@ -679,6 +682,20 @@ class ServerCommands(Section):
     stop_s: Span = optional("Limit for `stop`, and then for the server's end", default=30.0, alias="within")
 
 
+_GRPC = re.compile(r"(?:grpcs?://)?([^\s/:@?#]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})/?")
+
+
+def check_grpc(address: str) -> str:
+    """Return an address of gRPC as `grpc://host:port` or `grpcs://host:port`. Raises ValueError for any other."""
+    found = _GRPC.fullmatch(address)
+    if found is None or not 0 < int(found[2]) < 2**16:
+        raise ValueError("is no address of gRPC; write it like host:8001, or grpcs://host:8001 for TLS")
+    return f"{'grpcs' if address.startswith('grpcs:') else 'grpc'}://{found[1]}:{found[2]}"
+
+
+GrpcAddress = Annotated[str, AfterValidator(check_grpc), Expected('an address like "host:8001" or "grpcs://host:8001"')]
+
+
 class DeploymentSpec(Section):
     """A deployment of one model: exactly one of `url`, `embedded` and `sim`."""
 
@@ -722,17 +739,33 @@ class DeploymentSpec(Section):
     proxy: ProxyAddress | None = key(
         "HTTP proxy to go through, like `http://proxy:3128`. Not with `embedded`, `sim` or a socket", default=None
     )
+    grpc: GrpcAddress | None = optional(
+        "Address of the server's inference protocol over gRPC, for the endpoint `grpc-infer`: `host:8001`, or "
+        "`grpcs://host:8001` with the certificates of `tls`. Not with `embedded`, `sim` or `proxy`"
+    )
     price: Price | None = key("Price of one accelerator per hour. Without it there is no cost per token", default=None)
     price_terms: PriceTerms | None = optional("How the accelerators were bought, and what is paid beside the price")
     token_prices: TokenPrices | None = optional("Prices per token of a hosted model, instead of `price`")
     accelerator: Kind | None = optional(
-        "Kind of accelerator, used to look up its price in a file of prices. Two kinds are the declared change if "
-        "`gpu` reports the same"
+        "Kind of accelerator, used to look up its price in a file of prices and its memory bandwidth. Two kinds are "
+        "the declared change if `gpu` reports the same"
     )
     accelerators: Whole = key(
         "Number of accelerators of the deployment. Two numbers are the declared change if the servers report the same",
         default=1,
         ge=1,
+    )
+    active_weights_bytes: Memory | None = optional(
+        "Bytes of the weights that generating a token reads, like `141GB`: of a dense model all, of a mixture of "
+        "experts its shared and active part, as quantised. With `accelerator` or `gpu`, answers that come faster than "
+        "memory bandwidth allows make the load INVALID (`pace-possible`)",
+        alias="active_weights",
+    )
+    draft_tokens: Whole | None = optional(
+        "Most tokens that speculative decoding drafts in a step, 0 without it. Only with `active_weights`. Default: as "
+        "the server reports, else 15",
+        ge=0,
+        le=1_000,
     )
     extra: BodyFields = key(
         "Fields added to the body of every request, such as `{min_tokens: 16}`. They are stored as they stand, so no "
@@ -807,11 +840,16 @@ class DeploymentSpec(Section):
             raise ValueError("a deployment with a `url` needs the `model` name it serves; add `model: NAME`")
         if self.start is not None and self.url is None:
             raise ValueError("`start` belongs to a `url`; benchgate starts `embedded` and `sim` itself")
+        if self.draft_tokens is not None and self.active_weights_bytes is None:
+            raise ValueError("`draft_tokens` belongs to `active_weights`, which is missing")
         if self.gpu_devices and self.gpu is None:
             raise ValueError("`gpu_devices` belongs to `gpu`, which is missing")
         refuse_two_authorizations(self.api_key, self.headers)
         literal = self.url is not None and reference_name(self.url) is None
-        if literal and self.tls is not None and not str(self.url).startswith("https:"):
+        if self.grpc is not None and self.proxy is not None:
+            raise ValueError("`grpc` goes through no `proxy`; remove one of them")
+        encrypted = str(self.url).startswith("https:") or str(self.grpc).startswith("grpcs:")
+        if literal and self.tls is not None and not encrypted:
             raise ValueError("`tls` is for https; write the `url` with https:// or remove `tls`")
         if literal and self.proxy is not None and str(self.url).startswith("unix:"):
             raise ValueError("`proxy` means nothing for a socket of this machine; remove it")

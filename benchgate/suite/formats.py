@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, cast
@@ -68,12 +68,19 @@ def parse_object(line: str, *, quote: bool = True) -> dict[str, object]:
     return values
 
 
+def load_json(text: str | bytes) -> object:
+    """Parse JSON whose objects have every key once and whose numbers are finite.
+
+    Raises JSONDecodeError, ValueError, and RecursionError for what is nested too deeply.
+    """
+    value: object = json.loads(text, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=unique_keys)
+    return value
+
+
 def parse_json(text: str) -> object:
     """Parse a JSON value that can be sent on. Raises JSONDecodeError, or ValueError for what cannot be sent."""
     try:
-        value: object = json.loads(
-            text, parse_constant=_refuse_number, parse_float=_finite, object_pairs_hook=_unique_keys
-        )
+        value = load_json(text)
         written = json.dumps(value, ensure_ascii=False)
     except RecursionError:
         raise ValueError("nested too deeply") from None
@@ -90,12 +97,20 @@ def holds_half_a_pair(text: str) -> bool:
     return re.search("[\ud800-\udfff]", text) is not None
 
 
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+class RepeatedKey(ValueError):
+    """A key that an object has twice."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(f"the key {key!r} is written twice in one object")
+
+
+def unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Return the pairs as a dictionary. Raises RepeatedKey."""
     values = dict(pairs)
     if len(values) != len(pairs):
         keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {repeated!r} is written twice in one object")
+        raise RepeatedKey(next(key for key in keys if keys.count(key) > 1))
     return values
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, Strict, ValidationError, ValidationInfo, field_valid
 from benchgate import units
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
+from benchgate.model.request import ENDPOINTS
 from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.error_budget import ErrorBudget, budget_stage
@@ -276,6 +277,11 @@ class Suite(Section):
             raise EvidenceError(
                 f"this version of benchgate cannot read the run's suite ({fault}); use the version that made the run"
             ) from None
+
+
+def is_sent_by_grpc(suite: Suite) -> bool:
+    """Return True for a suite whose load uses gRPC."""
+    return any(ENDPOINTS[traffic.workload.endpoint].by_grpc for traffic in traffic_classes(suite))
 
 
 def traffic_classes(suite: Suite) -> tuple[TrafficClass, ...]:

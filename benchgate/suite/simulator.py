@@ -354,6 +354,10 @@ class SimSettings(Section):
         "last word", default=None, alias="says",
     )  # fmt: skip
     image_tokens: _Least1 | None = key("Tokens that an image costs. Default: images are refused", default=None)
+    audio_tokens: _Least1 | None = key(
+        "Tokens that a second of audio costs. Default: 50 for transcriptions; in a chat, audio is refused", default=None
+    )
+    video_tokens: _Least1 | None = key("Tokens that a video costs. Default: videos are refused", default=None)
     embedding_size: _Least1 = key("Dimensions of an embedding", default=64)
     faults: tuple[FaultText, ...] = key("Faults of the answers; `benchgate sim --list-faults` lists them", default=())
     keep_alive_s: Duration | None = key(

@@ -143,6 +143,10 @@ Size = Annotated[
     *quantity(units.parse_size_bytes, 'a size like "8GiB"', show=lambda size: units.show_size(int(size))),
     Field(ge=64 * 1024**2),
 ]
+MAX_MEMORY_BYTES = 10**18
+Memory = Annotated[
+    int, *quantity(units.parse_memory_bytes, 'a size like "40GB" or "37GiB"'), Field(le=MAX_MEMORY_BYTES)
+]
 Price = Annotated[float, *quantity(units.parse_price_usd_per_hour, 'a price like "$32/h"')]
 TokenPrice = Annotated[float, *quantity(units.parse_usd_per_million, 'a price like "$0.15/M", of a million tokens')]
 Watts = Annotated[float, *quantity(units.parse_watts, 'a power like "700 W"')]

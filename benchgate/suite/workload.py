@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
 
-from benchgate.model.request import ENDPOINTS, Endpoint
+from benchgate.model.request import ENDPOINTS, Endpoint, MediaKind
 from benchgate.suite.types import (
     MAPPING,
     WHOLE,
@@ -97,14 +97,6 @@ class Lengths(Section):
             return self.uniform[1]
         bounded = self.normal or self.lognormal
         return None if bounded is None else bounded.most_tokens
-
-    @property
-    def least_tokens(self) -> int:
-        """Smallest possible value; 1 for a file."""
-        if self.uniform is not None:
-            return self.uniform[0]
-        bounded = self.normal or self.lognormal
-        return 1 if bounded is None else bounded.least_tokens
 
     @property
     def shown(self) -> str:
@@ -338,13 +330,49 @@ class LeaveSpec(Section):
         return None if self.after_tokens is not None else parse_duration_s(self.after)
 
 
-class Images(Section):
-    """Images beside the text of each chat request: noise, or files in turn."""
+class Media(Section):
+    """Media of one kind beside the text of each chat request: generated ones, or files and addresses in turn."""
 
-    count: Whole = key("Images per request; in a conversation, in its first turn", default=1, ge=1, le=64)
+    count: Whole = key("How many in a request; in a conversation, in its first turn", default=1, ge=1, le=64)
+    files: tuple[Text, ...] = key(
+        "Used in turn instead of generated ones: files, folders of them, lists of them (JSON Lines with a `file` or a "
+        "`url` in each line), and `https://` addresses, which are sent as they are",
+        default=(),
+    )
+
+
+class Images(Media):
+    """Images beside the text of each chat request: noise, or PNG, JPEG, WebP and GIF files in turn."""
+
     width: Whole = key("Width of a generated noise image, in pixels; all images differ", default=224, ge=1, le=4096)
     height: Whole = key("Height of a generated noise image, in pixels", default=224, ge=1, le=4096)
-    files: tuple[Text, ...] = key("PNG, JPEG, WebP or GIF files, used in turn instead of noise", default=())
+
+
+class Audio(Media):
+    """Audio beside the text of each chat request, or transcribed: speech-like sound, or recordings in turn.
+
+    Generated sound has syllables and pauses but no words: a model that finds none in it answers nothing, and counts as
+    failed. Recordings are WAV, MP3, FLAC, Ogg, M4A and WebM files.
+    """
+
+    duration_s: Pause = key(
+        "Length of a generated clip (WAV, 16 kHz, one channel, 16 bit); all clips differ",
+        default=5.0,
+        alias="duration",
+    )
+    part: Literal["input_audio", "audio_url"] = key(
+        "Type of the content part. Addresses, and all audio to SGLang and TensorRT-LLM, go as `audio_url`",
+        default="input_audio",
+    )
+
+
+class Videos(Media):
+    """Videos beside the text of each chat request: noise (MP4 with H.264), or MP4, WebM, MOV, MKV and AVI files."""
+
+    width: Whole = key("Width of a generated video, in pixels", default=128, ge=16, le=1024, multiple_of=16)
+    height: Whole = key("Height of a generated video, in pixels", default=128, ge=16, le=1024, multiple_of=16)
+    frames: Whole = key("Frames of a generated video, which all differ", default=8, ge=1, le=256)
+    fps: Whole = key("Frames per second of a generated video", default=4, ge=1, le=120)
 
 
 BUILTIN_PROMPTS = "builtin"
@@ -492,7 +520,10 @@ class Workload(Section):
         "API endpoint: `/v1/chat/completions` and so on. `messages` is Anthropic's, `generate` TGI's, "
         "`triton-generate` Triton's, `predictions` TorchServe's and `infer` that of KServe's version 2. The last three "
         "state no usage and no end: chunks count as tokens, a stream that the server cuts in good order is not found, "
-        "and `infer` has the latency of whole answers only",
+        "and `infer` has the latency of whole answers only. `grpc-infer` is `ModelInfer` over gRPC, streamed Triton's "
+        "`ModelStreamInfer`: chunks count as tokens; it needs `grpc` of the deployments and the extra `grpc`. "
+        "`transcriptions` sends `audio` to "
+        "`/v1/audio/transcriptions`, without `input` and `output`",
         default="chat",
     )
     input_tokens: Length | None = key(
@@ -526,6 +557,11 @@ class Workload(Section):
         le=1000,
     )
     images: Images | None = optional("Images beside the text, as content parts; endpoints `chat` and `messages`")
+    audio: Audio | None = optional(
+        "Audio beside the text, as content parts of `chat`, or transcribed. Default: none; for the endpoint "
+        "`transcriptions` one clip of 5 s"
+    )
+    videos: Videos | None = optional("Videos beside the text, as content parts; endpoint `chat`")
     tools: Tools | None = optional(
         "Tools that the model may call, in OpenAI's format; endpoints `chat` and `messages`. "
         "`validity` is the share of right calls"
@@ -542,8 +578,9 @@ class Workload(Section):
     )
     body: BodyFields = optional(
         "Further fields of every request body; they override what benchgate sends itself. `parameters` of `generate` "
-        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`), and "
-        "into the field that is null (`predictions`)",
+        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`, "
+        "and `grpc-infer`, which else has those of Triton's backend of vLLM), and into the field that is null "
+        "(`predictions`)",
         default={},
     )
 
@@ -556,6 +593,13 @@ class Workload(Section):
     def streams(self) -> bool:
         """True if answers are streamed."""
         return self.stream and ENDPOINTS[self.endpoint].streams
+
+    @property
+    def media(self) -> dict[MediaKind, Media]:
+        """Media of each request by their kind; what is transcribed too."""
+        audio = Audio() if self.audio is None and ENDPOINTS[self.endpoint].transcribes else self.audio
+        given: dict[MediaKind, Media | None] = {"images": self.images, "audio": audio, "videos": self.videos}
+        return {kind: media for kind, media in given.items() if media is not None}
 
     @property
     def files(self) -> tuple[str, ...]:

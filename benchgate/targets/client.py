@@ -37,6 +37,7 @@ from benchgate.targets.address import DIRECT, NO_ADDRESS, ServerAddress, tls_con
 from benchgate.targets.answers import MAX_BODY_BYTES
 from benchgate.targets.dialect import Target
 from benchgate.targets.error_messages import RequestError, success_document
+from benchgate.targets.multipart import FORM_TYPE, FormBody
 from benchgate.units import show_duration
 
 
@@ -61,6 +62,10 @@ class Response:
     body: bytes
     headers: Mapping[str, str]
     latency_ns: int
+
+
+Content = Mapping[str, object] | FormBody
+"""Body of a request: the object to be sent as JSON, or a form."""
 
 
 class TlsError(RequestError):
@@ -125,7 +130,7 @@ class AsyncJsonClient:
         client.retries = 0
         return client
 
-    async def post(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
+    async def post(self, path: str, body: Content) -> dict[str, object]:
         """Return the JSON object that answers a POST. Raises RequestError for any other response."""
         return self._document(await self.send("POST", path, body))
 
@@ -133,7 +138,7 @@ class AsyncJsonClient:
         """Return the JSON object at a path. Raises RequestError for any other response."""
         return self._document(await self.send("GET", path))
 
-    async def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Response:
+    async def send(self, method: str, path: str, body: Content | None = None) -> Response:
         """Return the response, of whatever status. Raises RequestError when no complete one came."""
         for pause_s in self._retry.pauses_s:
             longer_s = 0.0
@@ -151,14 +156,17 @@ class AsyncJsonClient:
         return await self._attempt(method, path, body)
 
     @asynccontextmanager
-    async def stream(
-        self, method: str, path: str, body: Mapping[str, object] | None = None
-    ) -> AsyncIterator[httpx2.Response]:
+    async def stream(self, method: str, path: str, body: Content | None = None) -> AsyncIterator[httpx2.Response]:
         """Yield a response whose body the block reads. Failures there and before raise RequestError; no retries."""
-        content = None if body is None else json.dumps(body).encode()
+        form = body if isinstance(body, FormBody) else None
+        content = None if body is None else json.dumps(body).encode() if form is None else form.content
+        headers = None if form is None else {"content-type": FORM_TYPE}
         url = self._address.page(path) if self._address is not None and path.startswith("/") else path
         try:
-            async with asyncio.timeout(self._total_s), self._http.stream(method, url, content=content) as response:
+            async with (
+                asyncio.timeout(self._total_s),
+                self._http.stream(method, url, content=content, headers=headers) as response,
+            ):
                 yield response
         except (OSError, httpx2.HTTPError, httpx2.InvalidURL) as error:  # ssl.SSLError is an OSError, and not wrapped
             raise self._request_error(error) from None
@@ -172,7 +180,7 @@ class AsyncJsonClient:
                 raise BodyTooLargeError(f"the body of the response is larger than {self._max_body_bytes} bytes")
         return bytes(content)
 
-    async def _attempt(self, method: str, path: str, body: Mapping[str, object] | None) -> Response:
+    async def _attempt(self, method: str, path: str, body: Content | None) -> Response:
         began_ns = time.perf_counter_ns()
         async with self.stream(method, path, body) as response:
             content = await self.read_body(response)
@@ -244,7 +252,7 @@ class JsonClient:
         with self._runner:
             self._runner.run(self._client.__aexit__())
 
-    def post(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
+    def post(self, path: str, body: Content) -> dict[str, object]:
         """Return the JSON object that answers a POST. Raises RequestError for any other response."""
         return self._runner.run(self._client.post(path, body))
 
@@ -252,7 +260,7 @@ class JsonClient:
         """Return the JSON object at a path. Raises RequestError for any other response."""
         return self._runner.run(self._client.get(path))
 
-    def send(self, method: str, path: str, body: Mapping[str, object] | None = None) -> Response:
+    def send(self, method: str, path: str, body: Content | None = None) -> Response:
         """Return the response, of whatever status. Raises RequestError when no complete one came."""
         return self._runner.run(self._client.send(method, path, body))
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
@@ -24,6 +25,8 @@ from benchgate.suite.deployment import (
 )
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.error_messages import one_line
+
+AudioPart = Literal["input_audio", "audio_url"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Dialect:
     leave_out: tuple[str, ...] = ()
     max_tokens_field: MaxTokensField = "max_tokens"
     adapter_field: str = "model"  # of a request, that names a LoRA adapter
+    audio_part: AudioPart | None = None  # the only type of content part that it knows for audio; None: all
     stream_usage: bool = True  # understands stream_options.include_usage
     health_path: str | None = "/health"
     version_at: tuple[str, str] | None = None  # path and key of a JSON document with the engine's version
@@ -67,11 +71,21 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
                 owners=("vllm",),
             ),
             Dialect(
-                "sglang", ignore_eos=_IGNORE_EOS, about_at=("/server_info", "/get_server_info"), owners=("sglang",)
+                "sglang",
+                ignore_eos=_IGNORE_EOS,
+                audio_part="audio_url",
+                about_at=("/server_info", "/get_server_info"),
+                owners=("sglang",),
             ),
             # TGI has no way to ignore the end of text: every request ends at it.
             Dialect("tgi", version_at=("/info", "version"), about_at=("/info",)),
-            Dialect("trtllm", ignore_eos=_IGNORE_EOS, version_at=("/version", "version"), owners=("tensorrt_llm",)),
+            Dialect(
+                "trtllm",
+                ignore_eos=_IGNORE_EOS,
+                audio_part="audio_url",
+                version_at=("/version", "version"),
+                owners=("tensorrt_llm",),
+            ),
             # The OpenAI frontend of Triton, which refuses unknown fields.
             Dialect("triton", ignore_eos=_IGNORE_EOS, health_path="/health/ready", owners=("Triton Inference Server",)),
             # The prompt cache would answer the second of two equal prompts for free.
@@ -154,6 +168,7 @@ class Target:
     secret_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     route: Route = DIRECT
     hides_url: bool = False
+    grpc: str | None = None  # `grpc://host:port`, or `grpcs://` with TLS
 
     def with_adapter(self, name: str) -> Target:
         """Return the target for requests that are all for one adapter."""
@@ -218,6 +233,8 @@ def openai_body(target: Target, ask: ModelRequest, seed: int | None) -> dict[str
         body[limit_field] = ask.output_tokens
         body["temperature"] = 0
     body.update(ask.content)
+    if dialect.audio_part == "audio_url" and ask.endpoint == "chat":
+        body["messages"] = _with_audio_urls(body["messages"])
     if seed is not None and ask.endpoint in ("chat", "completions"):
         body["seed"] = seed
     if ask.stream:
@@ -231,6 +248,25 @@ def openai_body(target: Target, ask: ModelRequest, seed: int | None) -> dict[str
         body.update(dialect.ignore_eos)
     body.update(_fields_of_engine(dialect.engine, ask.endpoint, ask.fields))
     return body
+
+
+def _with_audio_urls(messages: object) -> object:
+    """Spell the audio of messages as addresses, for engines that do not know `input_audio`."""
+    if not isinstance(messages, list):
+        return messages
+    return [
+        {**message, "content": [_audio_url(part) for part in content]}
+        if isinstance(content := message.get("content"), list)
+        else message
+        for message in messages
+    ]
+
+
+def _audio_url(part: object) -> object:
+    audio = part.get("input_audio") if isinstance(part, Mapping) else None
+    if not isinstance(audio, Mapping):
+        return part
+    return {"type": "audio_url", "audio_url": {"url": f"data:audio/{audio['format']};base64,{audio['data']}"}}
 
 
 def _fields_of_engine(engine: str, endpoint: Endpoint, fields: Mapping[str, object]) -> dict[str, object]:
@@ -286,6 +322,7 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
         },
         route=route_of(spec, proxy, folder),
         hides_url=reference_name(spec.url or "") is not None,
+        grpc=spec.grpc,
     )
     if url.startswith("https:"):
         tls_context(target.route)

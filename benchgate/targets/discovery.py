@@ -18,7 +18,7 @@ import httpx2
 
 from benchgate.errors import UsageError
 from benchgate.model.records import ACCEPTED_FINISH
-from benchgate.model.request import Endpoint, text_request
+from benchgate.model.request import ENDPOINTS, Endpoint, text_request
 from benchgate.targets.answers import (
     finish_reason,
     first_object,
@@ -29,9 +29,10 @@ from benchgate.targets.answers import (
 )
 from benchgate.targets.client import AsyncJsonClient, Response, TlsError
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import answer_document, ask_body, request_path
+from benchgate.targets.endpoints import answer_document, request_content, request_path
 from benchgate.targets.engine_detection import detect_engine, model_entries
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
+from benchgate.targets.grpc_client import inference_problem
 from benchgate.targets.probe import probe_request
 
 WITHIN_S = 60.0  # the first answer of a cold engine includes compiling and loading
@@ -146,9 +147,14 @@ def try_completion(target: Target, endpoint: Endpoint, *, stream: bool, within_s
 
 async def _try_completion(target: Target, endpoint: Endpoint, stream: bool, within_s: float) -> Trial:
     ask = probe_request(endpoint)
+    if ENDPOINTS[endpoint].by_grpc:
+        began_s = time.monotonic()
+        problem = await asyncio.to_thread(inference_problem, target, ask, within_s)
+        whole_s = time.monotonic() - began_s
+        return Trial(None, whole_s=whole_s, events=1) if problem is None else _faulty(problem)
     if endpoint in STREAMED:
         ask = replace(text_request(endpoint, _PROMPT, _TOKENS), stream=stream)
-    body = ask_body(target, ask, seed=0)
+    body = request_content(target, ask, seed=0)
     async with _client(target, within_s) as client:
         began_s = time.monotonic()
         try:

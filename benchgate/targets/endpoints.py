@@ -11,20 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest
-from benchgate.targets import messages, text_apis
+from benchgate.targets import grpc_messages, messages, text_apis, transcriptions
 from benchgate.targets.answers import missing_choice, missing_embedding, missing_rank, missing_response
 from benchgate.targets.dialect import Target, openai_body
 from benchgate.targets.error_messages import RequestError, json_object, success_document
+from benchgate.targets.multipart import FORM_TYPE, FormBody, form_body
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointApi:
-    """An endpoint's bodies. `missing_output` names the part that an answer of status 200 lacks, if any."""
+    """An endpoint's bodies, which are JSON unless it takes a form.
+
+    `missing_output` names the part that an answer of status 200 lacks, if any.
+    """
 
     missing_output: Callable[[Mapping[str, object]], str | None]
     body: Callable[[Target, ModelRequest, int | None], dict[str, object]] = openai_body
     as_object: Callable[[bytes], bytes] = bytes  # makes a JSON object of a body that is none
+    takes_form: bool = False
+    encode: Callable[[Mapping[str, object]], bytes] | None = None  # of a body that is neither JSON nor a form
 
 
 def _ranked(body: bytes) -> bytes:
@@ -59,6 +67,8 @@ APIS: Mapping[Endpoint, EndpointApi] = MappingProxyType(
         "infer": EndpointApi(text_apis.missing_tensor, text_apis.infer_body),
         "embeddings": EndpointApi(missing_embedding),
         "rerank": EndpointApi(missing_rank, as_object=_ranked),
+        "grpc-infer": EndpointApi(text_apis.missing_tensor, grpc_messages.body, encode=grpc_messages.encode),
+        "transcriptions": EndpointApi(transcriptions.missing_transcript, transcriptions.body, takes_form=True),
     }
 )
 
@@ -69,9 +79,34 @@ def request_path(target: Target, ask: ModelRequest) -> str:
 
 
 def ask_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object]:
-    """Return the JSON body of a request; the suite's `extra` for this one server overrides everything else."""
+    """Return the fields of a request's body; the suite's `extra` for this one server overrides everything else."""
     body = APIS[ask.endpoint].body(target, ask, seed) | dict(target.dialect.extra)
     return {name: value for name, value in body.items() if name not in target.dialect.leave_out}
+
+
+def request_content(target: Target, ask: ModelRequest, *, seed: int | None = None) -> dict[str, object] | FormBody:
+    """Return the body of a request: the object to be sent as JSON, or an encoded form. Raises ValueError for a form."""
+    fields = ask_body(target, ask, seed=seed)
+    return form_body(fields) if APIS[ask.endpoint].takes_form else fields
+
+
+def wire_body(target: Target, ask: ModelRequest, *, seed: int | None = None) -> bytes:
+    """Return the bytes of a request's body. Raises ValueError for what cannot be encoded."""
+    encode = APIS[ask.endpoint].encode
+    if encode is not None:
+        return encode(ask_body(target, ask, seed=seed))
+    content = request_content(target, ask, seed=seed)
+    if isinstance(content, FormBody):
+        return content.content
+    try:
+        return to_json(content)
+    except PydanticSerializationError:  # a lone surrogate has no UTF-8; json escapes it
+        return json.dumps(content).encode()
+
+
+def content_type(endpoint: Endpoint) -> str:
+    """Return the type of an endpoint's request bodies."""
+    return FORM_TYPE if APIS[endpoint].takes_form else "application/json"
 
 
 def answer_document(endpoint: Endpoint, status: int, body: bytes) -> dict[str, object]:

@@ -1,29 +1,19 @@
-"""Error messages of servers, in every shape in use, made safe to store and show. Pure."""
+"""Error messages of servers, in every shape in use, made safe to store and show."""
 
 from __future__ import annotations
 
-import base64
-import html
 import json
-import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from urllib.parse import quote, quote_plus
+from collections.abc import Callable
 
 from pydantic_core import from_json
 
+from benchgate import credentials
 from benchgate.errors import TargetError
 
 LONGEST_DETAIL = 300  # characters
 WORDLESS_ERROR = "an error without a message"
 
 _REFUSED = 400  # an HTTP status, which some gateways give as the `code` of an event
-
-SHORTEST_SECRET = 8
-"""Characters of a secret below which other spellings of it are parts of ordinary text."""
-
-_PART = 12  # characters of a secret's beginning or end that are not shown
-_REDACTED = "[redacted]"
 
 Secret = str | tuple[str, ...] | None  # a text, or several, that must not be shown
 
@@ -120,8 +110,12 @@ def json_object(text: bytes | str) -> dict[str, object] | None:
 
 
 def redact(text: str, secret: Secret) -> str:
-    """Replace credentials in a text, however they are spelled. Call it before anything is cut off or quoted."""
-    return _patterns((secret,) if isinstance(secret, str) else secret or ())[0].sub(_REDACTED, text)
+    """Replace these credentials and all others that are known. Call it before anything is cut off or quoted."""
+    return credentials.redact(text, *_listed(secret))
+
+
+def _listed(secret: Secret) -> tuple[str, ...]:
+    return (secret,) if isinstance(secret, str) else secret or ()
 
 
 def one_line(text: str, longest: int = LONGEST_DETAIL, secret: Secret = None) -> str:
@@ -129,32 +123,8 @@ def one_line(text: str, longest: int = LONGEST_DETAIL, secret: Secret = None) ->
 
     Also free of their beginnings and ends: a message may quote a part of what came.
     """
-    whole, parts = _patterns((secret,) if isinstance(secret, str) else secret or ())
-    few = whole.sub(_REDACTED, text)[: 4 * longest]  # a body may be megabytes, and each character costs
-    line = " ".join("".join(char if char.isprintable() else " " for char in parts.sub(_REDACTED, few)).split())
+    others = _listed(secret)
+    few = credentials.redact(text, *others)[: 4 * longest]  # a body may be megabytes, and each character costs
+    bare = credentials.redact_parts(few, *others)
+    line = " ".join("".join(char if char.isprintable() else " " for char in bare).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
-
-
-def spellings(secret: str) -> Iterator[str]:
-    """Yield a secret as it is and, from 8 characters on, as JSON, URLs, HTML, hexadecimal and base64 spell it."""
-    yield secret
-    if len(secret) < SHORTEST_SECRET:
-        return
-    once = json.dumps(secret)[1:-1]
-    yield from (once, json.dumps(once)[1:-1], secret.replace("\\", "\\\\"), once.replace("/", "\\/"))
-    yield from (quote(secret, safe=""), quote(secret), quote_plus(secret), html.escape(secret))
-    raw = secret.encode()
-    yield raw.hex()
-    for offset, first in ((0, 0), (1, 2), (2, 3)):  # wherever it begins within three bytes
-        encoded = base64.b64encode(b"\0" * offset + raw)[first : (offset + len(raw)) * 8 // 6].decode()
-        yield encoded
-        yield encoded.replace("+", "-").replace("/", "_")
-
-
-@lru_cache(maxsize=32)
-def _patterns(secrets: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of whole credentials and of their parts; the longest first: one may be part of another."""
-    forms = sorted({form for secret in secrets for form in spellings(secret) if form}, key=len, reverse=True)
-    long = [form for form in forms if len(form) > _PART]
-    parts = [rf"{re.escape(form[:_PART])}[^\s'\"]*|[^\s'\"]*{re.escape(form[-_PART:])}" for form in long]
-    return re.compile("|".join(map(re.escape, forms)) or "(?!)"), re.compile("|".join(parts) or "(?!)")

@@ -98,7 +98,7 @@ def _call(call: Mapping[str, object]) -> dict[str, object]:
     if isinstance(arguments, str):
         try:
             given = json.loads(arguments or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             given = {}
     return {"type": "tool_use", "id": call.get("id"), "name": called.get("name"), "input": given}
 

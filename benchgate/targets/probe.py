@@ -19,14 +19,17 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
 from benchgate.errors import TargetError
-from benchgate.model.request import Endpoint, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.model.run import NO_LLM_SERVER, REFUSES_REQUESTS
+from benchgate.plan.media import data_url, speech_wav
 from benchgate.targets import engine_detection
 from benchgate.targets.address import show_address
 from benchgate.targets.client import AsyncJsonClient, JsonClient, NoConnectionError, NotHttpError, Response, TlsError
 from benchgate.targets.dialect import Target
-from benchgate.targets.endpoints import answer_document, ask_body, request_path
+from benchgate.targets.endpoints import answer_document, request_content, request_path
 from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import (
     RequestError,
@@ -36,6 +39,7 @@ from benchgate.targets.error_messages import (
     one_line,
     stated_status,
 )
+from benchgate.targets.grpc_client import inference_problem
 
 CACHE_INFO = "vllm:cache_config_info"  # a sample on vLLM's metrics page whose labels are flags of its cache
 _VLLM = (
@@ -121,6 +125,7 @@ _LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
 _PROMPT = "Say hello."
+_RECORDING_S = 1.0
 _TOKENS = 8  # one token of a reasoning model is a mark without any text
 _POLL_S = 0.25
 _NOTE_EVERY_S = 0.5
@@ -174,8 +179,7 @@ def wait_ready(
                 expected = "expected an OpenAI-compatible API"
                 raise TargetError(f"{where} {NO_LLM_SERVER}: {attempt.problem}; {expected}")
             if attempt.is_unreachable and not may_start and now_s - began_s >= _UNREACHABLE_AFTER_S:
-                wait = "for a server that is still starting, write `limits: {ready: 5min}` in the suite"
-                raise TargetError(f"{where} cannot be reached: {attempt.problem}; {wait}")
+                raise TargetError(f"{where} cannot be reached: {attempt.problem}")
             if hopeless or (over and attempt.hopeless_after_s < math.inf):
                 models = _other_models(client, target, attempt.problem)
                 reason = f"{attempt.problem.rstrip('.')}; it serves {models}" if models else attempt.problem
@@ -235,6 +239,9 @@ def probe_request(endpoint: Endpoint) -> ModelRequest:
     """
     if endpoint == "rerank":
         return ModelRequest("rerank", {"query": _PROMPT, "documents": ["Hello.", "Goodbye."]}, None, stream=False)
+    if ENDPOINTS[endpoint].transcribes:
+        recording = data_url(speech_wav(_RECORDING_S, np.random.default_rng(0)), "audio/wav")
+        return ModelRequest(endpoint, {"file": recording}, None, stream=False)
     ask = text_request(endpoint, _PROMPT, _TOKENS)
     return ModelRequest(endpoint, ask.content, ask.output_tokens, stream=endpoint == "triton-generate")
 
@@ -259,9 +266,11 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
 
 def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
     ask = probe_request(endpoint)
+    if ENDPOINTS[endpoint].by_grpc:
+        return _Attempt(inference_problem(target, ask, _ANSWER_S))
     path = request_path(target, ask)
     try:
-        response = client.send("POST", path, ask_body(target, ask, seed=0))
+        response = client.send("POST", path, request_content(target, ask, seed=0))
     except NotHttpError as error:
         return _Attempt(str(error), is_foreign=True)
     except RequestError as error:

@@ -54,12 +54,12 @@ def test_runs_that_were_asked_something_else_have_no_table_in_common(
 
 def baseline_right(one: StoredRun, change: Callable[[MetricRow], MetricRow]) -> StoredRun:
     """The same run with other rows of how well its baseline answers."""
-    rows = [change(found) if found.arm is BASE and found.name == "accuracy_ratio" else found for found in one.rows]
+    rows = [change(found) if found.arm is BASE and found.name == "accuracy" else found for found in one.rows]
     return replace(one, rows=rows)
 
 
 def test_a_baseline_that_answers_otherwise_sets_its_run_apart_whichever_is_the_better() -> None:
-    worse = with_rows(stored("q4"), lambda _: 0.8, "accuracy_ratio", BASE)
+    worse = with_rows(stored("q4"), lambda _: 0.8, "accuracy", BASE)
     for first, second in ((worse, stored("q8")), (stored("q8"), worse)):
         assert "does not answer as that of" in str(row(right_sizing([first, second]), second.short).apart)
 

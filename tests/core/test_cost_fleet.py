@@ -97,10 +97,8 @@ def test_demand_of_hours_is_their_mean_their_busy_hours_and_their_steepest_rise(
     assert found.mean_per_s == pytest.approx(54.1)
     assert (found.p95_per_s, found.peak_per_s) == (95, 460)
     assert found.growth_per_s2 == pytest.approx(361 / 3600)
-    assert found.times(2).levels[1:] == (("p95", 190), ("peak", 920))
     assert demand_from_hours([7, 5]).growth_per_s2 == 0
     assert demand_from_hours([7]).growth_per_s2 is None
-    assert Demand(7).times(3) == Demand(21)
 
 
 @pytest.mark.parametrize("wrong", [(-1,), (math.nan,), (2, None, 1), (1, 3, 2)])

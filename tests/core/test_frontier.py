@@ -244,7 +244,7 @@ def test_classes_share_their_price() -> None:
     rows = [
         MetricRow(OURS, name, None, f"both/{of}", None, value, 5, value * 0.9, value * 1.2)
         for of, pace, usd in (("chat", 100.0, 6.0), ("batch", 200.0, 3.0))
-        for name, value in (("output_tokens_per_s", pace), (OUTPUT, usd))
+        for name, value in (("output_throughput", pace), (OUTPUT, usd))
     ]
     found = priced_level(rows, suite, OURS)
     assert not isinstance(found, str)
@@ -266,7 +266,7 @@ def evals(*names: str) -> Suite:
 
 
 def accuracy(task: str, share: float, n: int, arm: Arm = OURS) -> MetricRow:
-    return MetricRow(arm, "accuracy_ratio", None, None, task, share, n, share - 0.03, share + 0.04)
+    return MetricRow(arm, "accuracy", None, None, task, share, n, share - 0.03, share + 0.04)
 
 
 def test_every_task_has_equal_weight_and_a_group_is_one_task() -> None:

@@ -67,6 +67,11 @@ def answered(look: PlannedLook, servers: int, *, over: str) -> RequestColumns:
     return RequestColumns.pack(records)
 
 
+def later(columns: RequestColumns, by_ns: int) -> RequestColumns:
+    """The same requests, sent so much later: no two executions are sent at the same nanoseconds."""
+    return replace(columns, sent_ns=columns.sent_ns + by_ns)
+
+
 def _record(index: int, due_ns: int, first_ns: int, end_ns: int) -> RequestRecord:
     return RequestRecord(
         index=index,
@@ -91,14 +96,15 @@ def searched_run(baseline: int, candidate: int, late: tuple[int, ...] = (), **ch
     assert asked.load is not None
     assert asked.load.capacity is not None
     searches = {arm: search for arm in Arm if (search := search_of(asked)) is not None}
+    one = answered(PlannedLook(1.0, 0, 4), 8, over="concurrency")
     load = [
-        LoadObservation("c1", arm, block, 0, answered(PlannedLook(1.0, 0, 4), 8, over="concurrency"), 1.0, CALM)
-        for arm in Arm
+        LoadObservation("c1", arm, block, 0, later(one, 2 * block + number), 0.4, CALM)
+        for number, arm in enumerate(Arm)
         for block in range(asked.load.blocks)
     ]
     for position, (arm, look) in enumerate(alternate_looks(searches)):
         client = LATE if position in late else CALM
-        columns = answered(look, servers[arm], over=asked.load.capacity.over)
+        columns = later(answered(look, servers[arm], over=asked.load.capacity.over), position)
         block = searches[arm].executions(look.level)
         load.append(LoadObservation(f"capacity/{look.name}", arm, block, position + 100, columns, 1.0, client))
         searches[arm].take(look.level, columns, client)

@@ -290,10 +290,10 @@ def test_trend_has_what_was_read_and_nothing_where_it_was_not() -> None:
     rows = metric_rows(evidence(policy, observed(near(0.0))))
     named = {(row.arm, row.name): row for row in rows}
     assert set(named) == {
-        (Arm.CANDIDATE, "kld_nats"), (Arm.CANDIDATE, "same_top1_ratio"), (Arm.BASELINE, "perplexity"),
+        (Arm.CANDIDATE, "kld"), (Arm.CANDIDATE, "same_top1"), (Arm.BASELINE, "perplexity"),
         (Arm.CANDIDATE, "perplexity"),
     }  # fmt: skip
-    assert named[Arm.CANDIDATE, "same_top1_ratio"].value == 1.0
+    assert named[Arm.CANDIDATE, "same_top1"].value == 1.0
     assert metric_rows(evidence(policy, observed(near(0.0), fault="interrupted"))) == ()
 
 

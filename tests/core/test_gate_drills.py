@@ -21,8 +21,9 @@ from tests.fakes.measured import Effect, measured
 def refused(execution: LoadObservation, count: int, error: ErrorClass) -> LoadObservation:
     """The first so many requests failed in this way."""
     columns = execution.requests
-    errors = tuple(error if row < count else old for row, old in enumerate(columns.error))
-    return replace(execution, requests=RequestColumns.from_columns({**columns.to_columns(), "error": errors}))
+    first = np.arange(len(columns)) < count
+    failed = {"error": columns.error.but(first, error), "error_detail": columns.error_detail.but(first, "made up")}
+    return replace(execution, requests=RequestColumns.from_columns({**columns.to_columns(), **failed}))
 
 
 @pytest.mark.parametrize(
@@ -127,8 +128,9 @@ def test_a_knee_is_found_by_what_is_decoded_at_once_where_a_batch_brings_no_thro
         columns = execution.requests
         first = np.repeat(columns.chunk_ns[columns.chunk_start[:-1]], np.diff(columns.chunk_start))
         waited = max(1.0, 2 ** LEVELS.index(execution.stage) / 4)
-        chunks = (first + (columns.chunk_ns - first) * slots / waited).astype(np.int64)
-        requests = RequestColumns.from_columns({**columns.to_columns(), "chunk_ns": chunks})
+        moved = {name: getattr(columns, name) * slots for name in ("intended_ns", "sent_ns", "end_ns")}
+        moved["chunk_ns"] = (first * slots + (columns.chunk_ns - first) * slots / waited).astype(np.int64)
+        requests = RequestColumns.from_columns({**columns.to_columns(), **moved})
         return replace(execution, requests=requests, window_s=execution.window_s * slots)
 
     verdict = judge(suite, replace(evidence, load=tuple(shared(o) for o in evidence.load)))

@@ -234,7 +234,8 @@ def _evidence(suite_checks: list[Line], ratio: float, run_id: str) -> Evidence:
     for i in range(8):
         for arm, factor in ((Arm.BASELINE, 1.0), (Arm.CANDIDATE, ratio)):
             times = BASE_S * factor * np.exp(generator.normal(0, 0.01, 60))
-            load.append(replace(block(arm, i, times.tolist(), tokens=10), position=len(load), window_s=60.0))
+            one = block(arm, i, times.tolist(), tokens=10)
+            load.append(replace(one, position=len(load), window_s=float(one.requests.end_ns.max()) / 1e9))
     return replace(measured(suite, run_id=run_id), load=tuple(load))
 
 

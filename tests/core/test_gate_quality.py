@@ -272,8 +272,8 @@ def test_a_repeat_is_never_what_is_judged() -> None:
     assert verdict.outcome is Outcome.PASS
     assert tripped(verdict) == []
     rows = metric_rows(evidence_of(suite_of([ACCURACY], ["t"]), tasks, broken))
-    assert [row.value for row in rows if row.name == "accuracy_ratio"] == [1.0, 1.0]
-    assert {(row.arm, row.value) for row in rows if row.name == "flips_ratio"} == {
+    assert [row.value for row in rows if row.name == "accuracy"] == [1.0, 1.0]
+    assert {(row.arm, row.value) for row in rows if row.name == "flips"} == {
         (Arm.CANDIDATE, 0.0),
         (Arm.BASELINE, 1.0),
     }

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[2] / "benchgate"
 
 # From the bottom up. A layer is a list of tiers: packages of one tier do not import each other, but for SHARED.
 LAYERS: dict[str, tuple[str, ...]] = {
-    "base": ("errors escape units system timestamps timers child_process", "escaped_streams"),
+    "base": ("credentials", "errors escape units system timestamps timers child_process", "escaped_streams"),
     "core": ("model", "stats suite", "plan gate", "sizing"),
     "adapters": ("load quality shadow telemetry embedded sim targets store importers integrations report",),
     "pipeline": ("pipeline",),
@@ -27,7 +27,7 @@ TIERS = tuple(frozenset(tier.split()) for tiers in LAYERS.values() for tier in t
 SHARED = "targets"
 """The adapter that the other adapters may use: how to reach a deployment."""
 
-CORE = frozenset({"errors", "escape", "units", *" ".join(LAYERS["core"]).split()})
+CORE = frozenset({"credentials", "errors", "escape", "units", *" ".join(LAYERS["core"]).split()})
 
 # fmt: off
 OUTSIDE_WORLD = frozenset({

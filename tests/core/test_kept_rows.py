@@ -8,7 +8,7 @@ from benchgate.gate.summary.metric_rows import Mismatch, mismatches, missing_row
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
 
-ROW = MetricRow(Arm.CANDIDATE, "requests_per_s", None, "c4", None, 14.0, 5, 12.0, 16.0)
+ROW = MetricRow(Arm.CANDIDATE, "request_throughput", None, "c4", None, 14.0, 5, 12.0, 16.0)
 
 
 @pytest.mark.parametrize(

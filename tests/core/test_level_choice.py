@@ -176,7 +176,7 @@ def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() ->
 
 
 def test_level_misses_where_its_whole_interval_is_below_the_target() -> None:
-    rows = [replace(row, upper=0.94) if row.name == "goodput_ratio" else row for row in level("c16", 900, (0.9, 0.8))]
+    rows = [replace(row, upper=0.94) if row.name == "goodput" else row for row in level("c16", 900, (0.9, 0.8))]
     for of_it, missed_at in ((rows, "c16"), (level("c16", 900, (0.9, 0.8)), None)):
         found = chosen([*LEVELS[:6], *of_it])
         assert isinstance(found, OperatingPoint)

@@ -281,16 +281,74 @@ def shifted(name: str, by_ns: int) -> Evidence:
     return replace(EQUAL, load=(*EQUAL.load[:at], one, *EQUAL.load[at + 1 :]))
 
 
+def impossible(evidence: Evidence) -> str | None:
+    """What the guard says of the evidence, without the place; None where it holds."""
+    found = guard("times-possible", evidence)
+    assert not found.tripped or found.invalidates == LOAD
+    return found.reason.partition(": ")[2] if found.tripped else None
+
+
+FAILED: Line = {"error": "timeout", "error_detail": "no answer in time"}
+
+
 @pytest.mark.parametrize("name", ["chunk_ns", "end_ns"])
 def test_one_answer_before_its_request_invalidates_the_load_and_one_at_the_same_instant_does_not(name: str) -> None:
-    assert invalidated("times-possible", shifted(name, 0)) is None
-    assert invalidated("times-possible", shifted(name, -1)) == LOAD
+    assert impossible(shifted(name, -1)) == "1 of 60 requests were answered before they were sent"
+    assert (impossible(shifted(name, 0)) is None) is (name == "chunk_ns")  # an end is not before the last of the answer
+    failed = marked(shifted("end_ns", 0), Arm.CANDIDATE, 2, **FAILED)
+    assert impossible(failed) is None
 
 
 def test_what_was_never_sent_or_never_ended_was_not_early() -> None:
-    unsent = marked(EQUAL, Arm.CANDIDATE, 3, sent_ns=ABSENT)
-    assert invalidated("times-possible", unsent) is None
-    assert invalidated("times-possible", marked(EQUAL, Arm.CANDIDATE, 3, end_ns=ABSENT)) is None
+    for name in ("sent_ns", "end_ns"):
+        assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, **{name: ABSENT}, **FAILED)) is None
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(
+    "lacking",
+    [{"end_ns": ABSENT}, {"http_status": 500}, {"output_tokens": 0}, {"finish_reason": "abort"}, {"sent_ns": ABSENT}],
+)
+def test_a_request_without_an_error_has_all_that_makes_a_success(arm: Arm, lacking: Line) -> None:
+    assert impossible(marked(EQUAL, arm, 1, **lacking)) == "1 of 60 requests have neither an error nor a whole answer"
+    assert impossible(marked(EQUAL, arm, 1, **lacking, **FAILED)) is None
+    assert impossible(marked(EQUAL, arm, 1, **lacking, left=1)) is None
+
+
+@pytest.mark.parametrize("half", FAILED)
+def test_an_error_has_its_details_and_they_have_an_error(half: str) -> None:
+    said = "1 of 60 requests have an error without its details, or details without an error"
+    assert impossible(marked(EQUAL, Arm.BASELINE, 1, **{half: FAILED[half]})) == said
+
+
+def test_a_timer_may_be_five_milliseconds_early_and_no_more() -> None:
+    ms, said = 1_000_000, "1 of 60 requests were sent before they were due"
+    assert impossible(shifted("intended_ns", 5 * ms)) is None
+    assert impossible(shifted("intended_ns", 5 * ms + 1)) == said
+    assert impossible(marked(shifted("intended_ns", 6 * ms), Arm.CANDIDATE, 2, left=1)) is None
+
+
+@pytest.mark.parametrize("part", ["requests", "ramp", "left"])
+def test_no_two_requests_of_any_kind_have_one_number(part: str) -> None:
+    first = EQUAL.load[0]
+    twice = {**first.requests.to_columns(), "index": np.maximum(first.requests.index, 1)}
+    others = {"ramp": np.full(60, part == "ramp", np.int8), "left": np.full(60, part == "left", np.int8)}
+    one: LoadObservation = replace(first, **{part: RequestColumns.from_columns({**twice, **others})})
+    said = impossible(replace(EQUAL, load=(one, *EQUAL.load[1:])))
+    assert said == "1 of 60 requests have the number of another"
+
+
+def test_the_parts_of_an_answer_are_in_order() -> None:
+    columns = EQUAL.load[0].requests
+    first, last = int(columns.chunk_ns[0]), int(columns.chunk_ns[columns.chunk_start[1] - 1])
+    said = "1 of 60 requests have parts of their answers out of order"
+    for at, wrong in ((first, None), (last, None), (first - 1, said), (last + 1, said)):
+        assert impossible(marked(EQUAL, Arm.BASELINE, 1, first_answer_ns=at)) == wrong
+    for moved, wrong in ((1, said), (9, said)):
+        chunks = columns.chunk_ns.copy()
+        chunks[moved] = chunks[0] - 1 if moved == 1 else columns.end_ns[0] + 1
+        one = replace(EQUAL.load[0], requests=RequestColumns.from_columns({**columns.to_columns(), "chunk_ns": chunks}))
+        assert impossible(replace(EQUAL, load=(one, *EQUAL.load[1:]))) == wrong
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -313,12 +371,31 @@ def test_a_stage_lasts_no_less_than_from_its_first_send_to_its_last_end(arm: Arm
         )
 
     assert invalidated("times-possible", lasting(span_s)) is None
-    for window_s in (span_s - 1e-4, 1e-300, 0.0, -1.0, math.nan, math.inf):
+    for window_s in (span_s - 1e-4, span_s + 1e-4, 1e-300, 0.0, -1.0, math.nan, math.inf):
         assert invalidated("times-possible", lasting(window_s)) == LOAD
 
 
-def test_requests_that_never_ended_need_no_time() -> None:
-    assert invalidated("times-possible", marked(EQUAL, Arm.CANDIDATE, 60, end_ns=ABSENT)) is None
+def test_requests_that_never_ended_took_as_long_as_their_limits_allow() -> None:
+    silent = marked(EQUAL, Arm.CANDIDATE, 60, end_ns=ABSENT, **FAILED)
+    at, one = next((i, o) for i, o in enumerate(silent.load) if o.arm is Arm.CANDIDATE)
+    most_s = float(one.requests.sent_ns.max()) / 1e9 + 2 * (SUITE.limits.connect_s + SUITE.limits.total_s)
+    for window_s, tripped in ((0.001, False), (most_s, False), (most_s + 1e-3, True)):
+        load = (*silent.load[:at], replace(one, window_s=window_s), *silent.load[at + 1 :])
+        assert (impossible(replace(silent, load=load)) is not None) is tripped
+
+
+def test_an_execution_without_requests_bounds_no_window() -> None:
+    at, one = next((i, o) for i, o in enumerate(EQUAL.load) if o.arm is Arm.CANDIDATE)
+    empty = replace(one, requests=RequestColumns.pack([]))
+    assert impossible(replace(EQUAL, load=(*EQUAL.load[:at], empty, *EQUAL.load[at + 1 :]))) is None
+
+
+def test_no_two_executions_have_the_same_times() -> None:
+    copied = replace(EQUAL.load[2], requests=EQUAL.load[0].requests, window_s=EQUAL.load[0].window_s)
+    found = guard("all-measured", replace(EQUAL, load=(*EQUAL.load[:2], copied, *EQUAL.load[3:])))
+    assert "to the nanosecond: one of them was not measured" in found.reason
+    nothing = marked(marked(EQUAL, Arm.BASELINE, 999, sent_ns=ABSENT), Arm.CANDIDATE, 999, sent_ns=ABSENT)
+    assert not guard("all-measured", marked(nothing, Arm.BASELINE, 999, end_ns=ABSENT)).tripped
 
 
 @pytest.mark.parametrize("arm", Arm)

@@ -12,7 +12,7 @@ from benchgate.gate.evidence.costs import hourly_cost
 from benchgate.gate.evidence.shares import Counts
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metric import TREND_METRICS
+from benchgate.model.metric import TREND_UNITS
 from benchgate.stats.distributions import Limits
 from tests.fakes.evals import Answers, evidence_of, suite_of
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -148,11 +148,11 @@ def test_items_that_go_together_tell_as_much_as_their_clusters() -> None:
 def test_a_run_of_load_keeps_the_interval_of_every_number_around_it() -> None:
     rows = metric_rows(measured(SuiteText([{"metric": "ttft", "margin": "10%"}]).suite(), Effect(slowdown=1.1)))
     with_interval = [row for row in rows if row.lower is not None and row.upper is not None]
-    assert {"ttft_s", "e2e_s", "output_tokens_per_s", "error_ratio"} <= {row.name for row in with_interval}
+    assert {"ttft", "e2e", "output_throughput", "error_rate"} <= {row.name for row in with_interval}
     for row in with_interval:
         assert row.lower is not None and row.upper is not None
         assert row.lower <= row.value <= row.upper, row
-    assert {row.name for row in rows} <= set(TREND_METRICS)
+    assert {row.name for row in rows} <= set(TREND_UNITS)
     assert all((row.lower is None) == (row.upper is None) for row in rows)
 
 
@@ -160,11 +160,11 @@ def test_evals_keep_the_intervals_of_accuracy_flips_and_recovery() -> None:
     right, wrong = [1.0] * 90 + [0.0] * 10, [1.0] * 80 + [0.0] * 20
     evidence = evidence_of(EVALS, {"t": (Answers(right), Answers(wrong))}, again={"t": Answers(right)})
     rows = {(row.arm, row.name): row for row in metric_rows(evidence)}
-    accuracy, flips = rows[Arm.CANDIDATE, "accuracy_ratio"], rows[Arm.CANDIDATE, "flips_ratio"]
+    accuracy, flips = rows[Arm.CANDIDATE, "accuracy"], rows[Arm.CANDIDATE, "flips"]
     # 80 of 100 and 10 of 100, Clopper and Pearson.
     assert (accuracy.lower, accuracy.upper) == pytest.approx((0.7082, 0.8733), abs=5e-5)
     assert (flips.lower, flips.upper) == pytest.approx((0.0490, 0.1762), abs=5e-5)
-    floor, recovery = rows[Arm.BASELINE, "flips_ratio"], rows[Arm.CANDIDATE, "recovery_ratio"]
+    floor, recovery = rows[Arm.BASELINE, "flips"], rows[Arm.CANDIDATE, "recovery"]
     assert (floor.lower, floor.upper) == pytest.approx((0.0, 0.0362), abs=5e-5)
     assert recovery.lower is not None and recovery.upper is not None
     assert recovery.lower < recovery.value < recovery.upper < 1.0

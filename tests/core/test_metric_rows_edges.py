@@ -40,7 +40,7 @@ def test_what_has_no_price_has_no_cost_and_all_else() -> None:
     arms = {arm: replace(one, price_usd_per_hour=None) for arm, one in EVIDENCE.run.arms.items()}
     free = replace(EVIDENCE, run=replace(EVIDENCE.run, arms=arms))
     assert not [row for row in metric_rows(free) if row.name.startswith("usd")]
-    assert rows(free, "output_tokens_per_s") == rows(EVIDENCE, "output_tokens_per_s")
+    assert rows(free, "output_throughput") == rows(EVIDENCE, "output_throughput")
     # 8 tokens for each of 24 requests in 2.4 s are 80/s; at $2 an hour a million of them cost 2 / 0.288.
     cost = rows(EVIDENCE, "usd_per_million_output_tokens")[Arm.BASELINE, "c1"]
     assert cost.value == pytest.approx(2 / 0.288)
@@ -51,30 +51,30 @@ def test_goodput_is_of_a_run_with_an_slo() -> None:
     checks = tuple(check for check in suite.gate.checks if check.metric != "goodput")
     gate = suite.gate.model_copy(update={"checks": checks})
     without = with_suite(suite.model_copy(update={"slo": None, "gate": gate}).to_stored())
-    assert rows(without, "goodput_ratio") == rows(without, "usd_per_million_good_tokens") == {}
+    assert rows(without, "goodput") == rows(without, "usd_per_million_good_tokens") == {}
     # Two of four times 24 requests failed on the candidate at c4.
-    assert rows(without, "error_ratio")[Arm.CANDIDATE, "c4"].value == pytest.approx(2 / 96)
+    assert rows(without, "error_rate")[Arm.CANDIDATE, "c4"].value == pytest.approx(2 / 96)
 
 
 def test_an_answer_that_is_neither_right_nor_wrong_leaves_no_accuracy() -> None:
     first, *others = EVIDENCE.quality
     torn = replace(first, items=(replace(first.items[0], score=None, error="no answer"), *first.items[1:]))
-    found = rows(replace(EVIDENCE, quality=(torn, *others)), "accuracy_ratio")
+    found = rows(replace(EVIDENCE, quality=(torn, *others)), "accuracy")
     assert (first.arm, first.task) not in found
     assert len(found) == 3
-    assert rows(EVIDENCE, "accuracy_ratio")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 40)
+    assert rows(EVIDENCE, "accuracy")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 40)
 
 
 def test_a_task_of_one_arm_has_no_recovery() -> None:
     alone = replace(EVIDENCE, quality=tuple(seen for seen in EVIDENCE.quality if seen.task != "tiny_add")[:1])
-    assert rows(alone, "recovery_ratio") == rows(alone, "flips_ratio") == {}
-    assert rows(EVIDENCE, "recovery_ratio")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 38)
+    assert rows(alone, "recovery") == rows(alone, "flips") == {}
+    assert rows(EVIDENCE, "recovery")[Arm.CANDIDATE, "tiny_add"].value == pytest.approx(36 / 38)
 
 
 def test_evals_that_were_stopped_early_leave_no_recovery_and_no_flips() -> None:
     stopped = tuple(replace(seen, harness={**seen.harness, "stopped_early": True}) for seen in EVIDENCE.quality)
     early = replace(EVIDENCE, quality=stopped)
-    assert rows(early, "recovery_ratio") == rows(early, "flips_ratio") == {}
+    assert rows(early, "recovery") == rows(early, "flips") == {}
 
 
 def test_items_that_go_together_make_the_interval_wider() -> None:
@@ -82,16 +82,16 @@ def test_items_that_go_together_make_the_interval_wider() -> None:
         replace(one, items=tuple(replace(item, cluster=f"page {at // 10}") for at, item in enumerate(one.items)))
         for one in EVIDENCE.quality
     )
-    together = rows(replace(EVIDENCE, quality=seen), "accuracy_ratio")[Arm.CANDIDATE, "tiny_add"]
-    apart = rows(EVIDENCE, "accuracy_ratio")[Arm.CANDIDATE, "tiny_add"]
+    together = rows(replace(EVIDENCE, quality=seen), "accuracy")[Arm.CANDIDATE, "tiny_add"]
+    apart = rows(EVIDENCE, "accuracy")[Arm.CANDIDATE, "tiny_add"]
     assert together.value == apart.value
     assert (together.lower, together.upper) != (apart.lower, apart.upper)
-    assert rows(replace(EVIDENCE, quality=seen), "flips_ratio")[Arm.CANDIDATE, "tiny_add"].lower is None
+    assert rows(replace(EVIDENCE, quality=seen), "flips")[Arm.CANDIDATE, "tiny_add"].lower is None
 
 
 def test_a_prompt_asked_once_says_nothing_of_the_noise() -> None:
     assert EVIDENCE.shadow is not None
-    name = "shadow_disagreement_ratio"
+    name = "shadow_disagreement"
     # Two of 20 differ from both answers of the baseline, and one more from its second alone.
     assert rows(EVIDENCE, name)[Arm.CANDIDATE, None].value == pytest.approx((2 + 3) / 2 / 20)
     once = tuple(replace(item, once=True, secondary=None) for item in EVIDENCE.shadow.items)
@@ -101,38 +101,38 @@ def test_a_prompt_asked_once_says_nothing_of_the_noise() -> None:
 
 
 def test_shadow_excess_is_net_of_the_baselines_own_noise() -> None:
-    found = rows(EVIDENCE, "shadow_excess_ratio")
+    found = rows(EVIDENCE, "shadow_excess")
     assert set(found) == {(Arm.CANDIDATE, None)}
     one = found[Arm.CANDIDATE, None]
     # Two of 20 prompts count 1, the one on which the baseline differs from itself, and the candidate sides, -1/2.
     assert one.value == pytest.approx(1.5 / 20) and one.n == 20
     assert one.lower is not None and one.upper is not None and one.lower < one.value < one.upper
     assert EVIDENCE.shadow is not None
-    assert rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, fault="interrupted")), "shadow_excess_ratio") == {}
+    assert rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, fault="interrupted")), "shadow_excess") == {}
     mute = tuple(replace(item, primary=None, secondary=None) for item in EVIDENCE.shadow.items)
-    assert rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=mute)), "shadow_excess_ratio") == {}
+    assert rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=mute)), "shadow_excess") == {}
 
 
 def test_shadow_excess_of_answers_that_nobody_could_compare_is_not_kept() -> None:
     unread = {"similarity_error": "HTTP 503"}
     asked, differing = shadow_rows.suite(shadow_rows.EXCESS), shadow_rows.range_of(shadow_rows.different, 0, 30)
     few = shadow_rows.items(*differing, *shadow_rows.range_of(shadow_rows.different, 40, 50, **unread))
-    kept = rows(shadow_rows.evidence(asked, few), "shadow_excess_ratio")[Arm.CANDIDATE, None]
+    kept = rows(shadow_rows.evidence(asked, few), "shadow_excess")[Arm.CANDIDATE, None]
     assert kept.value == pytest.approx(30 / 290) and kept.n == 290  # the ten that could not be read are left out
     many = shadow_rows.items(*differing, *shadow_rows.range_of(shadow_rows.different, 40, 70, **unread))
-    assert rows(shadow_rows.evidence(asked, many), "shadow_excess_ratio") == {}
+    assert rows(shadow_rows.evidence(asked, many), "shadow_excess") == {}
 
 
 def test_capacity_is_the_middle_of_its_bracket_and_missing_while_an_end_is_open() -> None:
-    found = rows(searched_run(2, 4), "capacity_per_s")
+    found = rows(searched_run(2, 4), "capacity")
     # A server answers in 100 ms: two of them carry 20 requests a second, four carry 40.
     for arm, truth in ((Arm.BASELINE, 20.0), (Arm.CANDIDATE, 40.0)):
         one = found[arm, None]
         assert one.lower is not None and one.upper is not None
         assert one.lower <= one.value <= one.upper and one.value == pytest.approx(truth, rel=0.15)
-    beyond = rows(searched_run(2, 12), "capacity_per_s")  # 120 a second, and the search ends at 64
+    beyond = rows(searched_run(2, 12), "capacity")  # 120 a second, and the search ends at 64
     assert set(beyond) == {(Arm.BASELINE, None)}
-    assert rows(EVIDENCE, "capacity_per_s") == rows(EVIDENCE, "capacity_in_flight") == {}
+    assert rows(EVIDENCE, "capacity") == rows(EVIDENCE, "capacity_in_flight") == {}
     in_flight = rows(searched_run(2, 4, capacity=IN_FLIGHT), "capacity_in_flight")
     assert in_flight[Arm.CANDIDATE, None].value > in_flight[Arm.BASELINE, None].value
 
@@ -144,7 +144,7 @@ def test_validity_is_of_the_answers_that_were_looked_at() -> None:
         replace(item, primary_facts=None, candidate_facts=[*valid, None][at % 4])
         for at, item in enumerate(EVIDENCE.shadow.items)
     )
-    found = rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=items)), "shadow_validity_ratio")
+    found = rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=items)), "shadow_validity")
     assert set(found) == {(Arm.CANDIDATE, None)}
     assert (found[Arm.CANDIDATE, None].value, found[Arm.CANDIDATE, None].n) == (0.5, 10)
 

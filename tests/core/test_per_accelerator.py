@@ -136,21 +136,21 @@ def test_the_history_keeps_what_one_accelerator_does_where_a_check_asks_for_it()
     evidence = measured(made, Effect(accelerators=2), Effect(accelerators=8))
     rows = {(row.arm, row.name): row for row in metric_rows(evidence)}
     for arm, count in ((Arm.BASELINE, 8), (Arm.CANDIDATE, 2)):
-        whole, each = rows[arm, "output_tokens_per_s"], rows[arm, "output_tokens_per_accelerator_per_s"]
+        whole, each = rows[arm, "output_throughput"], rows[arm, "output_throughput_per_accelerator"]
         assert each.value == pytest.approx(whole.value / count)
         assert each.upper == pytest.approx((whole.upper or 0) / count)
-    assert not [name for _, name in rows if name == "requests_per_accelerator_per_s"]
+    assert not [name for _, name in rows if name == "request_throughput_per_accelerator"]
     # Each request has 8 tokens of input and 10 of output.
-    of_output = rows[Arm.CANDIDATE, "output_tokens_per_s"].value
-    assert rows[Arm.CANDIDATE, "input_tokens_per_s"].value == pytest.approx(of_output * 0.8)
-    assert rows[Arm.CANDIDATE, "total_tokens_per_s"].value == pytest.approx(of_output * 1.8)
+    of_output = rows[Arm.CANDIDATE, "output_throughput"].value
+    assert rows[Arm.CANDIDATE, "input_throughput"].value == pytest.approx(of_output * 0.8)
+    assert rows[Arm.CANDIDATE, "total_throughput"].value == pytest.approx(of_output * 1.8)
     plain = SuiteText([{"metric": "output_throughput", "margin": "5%"}, ERRORS]).suite()
     assert not [row for row in metric_rows(measured(plain)) if "per_accelerator" in row.name]
     searched = on_accelerators(searched_run(2, 2), 4, 1)
     searched = replace(searched, run=replace(searched.run, suite=dividing(suite()).to_stored()))
     kept = {(row.arm, row.name): row.value for row in metric_rows(searched)}
-    of_each = kept[Arm.BASELINE, "capacity_per_accelerator_per_s"]
-    assert of_each == pytest.approx(kept[Arm.BASELINE, "capacity_per_s"] / 4)
+    of_each = kept[Arm.BASELINE, "capacity_per_accelerator"]
+    assert of_each == pytest.approx(kept[Arm.BASELINE, "capacity"] / 4)
 
 
 def text(check: str, accelerators: str = ", accelerators: 2") -> str:

@@ -91,7 +91,7 @@ def of_classes(paces: dict[str, tuple[float, float]], arm: Arm = OURS) -> list[M
     return [
         MetricRow(arm, name, None, place, None, value, 5, value * 0.9, value * 1.2)
         for place, (pace, usd) in paces.items()
-        for name, value in (("output_tokens_per_s", pace), (OUTPUT, usd))
+        for name, value in (("output_throughput", pace), (OUTPUT, usd))
     ]
 
 

@@ -95,7 +95,7 @@ def baseline_of(one: StoredRun, **changes: Any) -> StoredRun:
         (lambda one: baseline_of(one, facts={"engine_version": "b8000"}), "not served as that of q8"),
         (lambda one: replace(one, run=replace(one.run, environment={"cpu": "another"})), "on other hardware"),
         (lambda one: baseline_of(one, price_usd_per_hour=9.0), "paid by another price than that of q8"),
-        (lambda one: with_rows(one, lambda _: 0.8, "accuracy_ratio", *Arm), "does not answer as that of q8"),
+        (lambda one: with_rows(one, lambda _: 0.8, "accuracy", *Arm), "does not answer as that of q8"),
     ],
     ids=["served otherwise", "other hardware", "another price", "other answers"],
 )

@@ -14,9 +14,9 @@ from benchgate.errors import EvidenceError
 from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_request
 from benchgate.model.run import LOAD_SALT
+from benchgate.plan.media import data_url, noise_png, salted_media
 from benchgate.plan.model import Material, PlannedRequest, RecordedRequest
 from benchgate.plan.preview import longest_request
-from benchgate.plan.prompts import data_url, noise_png, salted_image
 from benchgate.plan.salt import LARGEST_SALT, MARK_PIECES, Salter, run_salt, salted_vocabulary
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text
@@ -53,7 +53,7 @@ def suite(workload: Mapping[str, Any], stage: Mapping[str, Any] | None = None, *
 def both(plan: Plan, salt: int) -> tuple[list[PlannedRequest], list[PlannedRequest]]:
     """The requests of the first block as planned, and salted."""
     (group,) = plan.blocks[0].stages[0].classes
-    salter = Salter(salt, group.vocabulary, noise=group.noise)
+    salter = Salter(salt, group.vocabulary, group.generated)
     return list(group.requests), [salter.request(request) for request in group.requests]
 
 
@@ -269,10 +269,10 @@ def test_recorded_prompts_of_one_text_have_the_line_too() -> None:
 
 @given(SALTS, st.integers(1, 20), st.integers(1, 20))
 def test_noise_pictures_change_in_every_pixel_and_stay_sound(salt: int, width: int, height: int) -> None:
-    before = data_url(noise_png(width, height, np.random.default_rng(1)), "png")
-    after = salted_image(before, salt)
+    before = data_url(noise_png(width, height, np.random.default_rng(1)), "image/png")
+    after = salted_media(before, salt)
     assert len(after) == len(before)
-    assert salted_image(after, salt) == before  # the checksums are right, and every pixel was read
+    assert salted_media(after, salt) == before  # the checksums are right, and every pixel was read
     one, other = (np.frombuffer(base64.b64decode(address.split(",")[1]), dtype=np.uint8) for address in (before, after))
     assert np.count_nonzero(one != other) >= width * height
 
@@ -282,11 +282,39 @@ def test_made_up_pictures_are_salted_and_those_from_files_are_not() -> None:
     from_files = suite({"input": 8, "output": 4, "images": {"files": ["cat.png"]}})
     cat = "data:image/png;base64,AAAA"
     for asked, changes in ((drawn, True), (from_files, False)):
-        before, after = both(make_plan(asked, material=Material(images={"cat.png": cat})), 5)
+        before, after = both(make_plan(asked, material=Material(media={("images", "cat.png"): (cat,)})), 5)
         for one, other in zip(before, after, strict=True):
             (text, url), (salted, salted_url) = texts_of(one.ask.content), texts_of(other.ask.content)
             assert text != salted
             assert (url != salted_url) is changes
+
+
+@pytest.mark.parametrize(
+    "media",
+    [
+        {"audio": {"duration": "100ms"}},
+        {"audio": {"duration": "100ms", "part": "audio_url"}},
+        {"videos": {"frames": 1, "width": 16, "height": 16}},
+    ],
+)
+def test_generated_media_of_each_kind_are_salted(media: dict[str, Any]) -> None:
+    for one, other in zip(*both(make_plan(suite({"input": 8, "output": 4, **media})), 5), strict=True):
+        (text, medium), (salted, salted_medium) = (
+            ask.content["messages"][0]["content"]
+            for ask in (one.ask, other.ask)  # type: ignore[index]
+        )
+        assert text != salted
+        assert medium != salted_medium
+        assert medium.keys() == salted_medium.keys()
+
+
+def test_recording_to_be_transcribed_is_salted_unless_it_is_a_file() -> None:
+    recording = "data:audio/wav;base64,UklGRg=="
+    for audio, changes in (({"duration": "1s"}, True), ({"files": ["a.wav"]}, False)):
+        asked = suite({"endpoint": "transcriptions", "audio": audio})
+        plan = make_plan(asked, material=Material(media={("audio", "a.wav"): (recording,)}))
+        for one, other in zip(*both(plan, 5), strict=True):
+            assert (one.ask.content["file"] != other.ask.content["file"]) is changes
 
 
 def test_a_salt_changes_no_hash_and_turning_it_off_changes_the_measurement_alone() -> None:

@@ -81,7 +81,7 @@ def test_pace_tells_where_its_limits_are_far_apart() -> None:
     fast = [*LEVELS[:6], *level("c16", 1400, (0.9, 0.8))]
     (pace,) = signals(told({}, {}), fast)
     assert pace.threshold == pytest.approx(770)  # 1,260 at least against 770 at most
-    bare = [replace(row, lower=None, upper=None) if row.name == "output_tokens_per_s" else row for row in fast]
+    bare = [replace(row, lower=None, upper=None) if row.name == "output_throughput" else row for row in fast]
     assert signals(told({}, {}), bare) == ()
 
 

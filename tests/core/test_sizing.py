@@ -53,9 +53,9 @@ def a_suite(text: str = SUITE) -> Suite:
 def level(stage: str, tokens: float, goodput: tuple[float, float | None], arm: Arm = Arm.CANDIDATE) -> list[MetricRow]:
     share, lower = goodput
     return [
-        MetricRow(arm, "output_tokens_per_s", None, stage, None, tokens, 5, tokens * 0.9, tokens * 1.1),
-        MetricRow(arm, "requests_per_s", None, stage, None, tokens / 50, 5, tokens / 60, tokens / 40),
-        MetricRow(arm, "goodput_ratio", None, stage, None, share, 500, lower, 1.0),
+        MetricRow(arm, "output_throughput", None, stage, None, tokens, 5, tokens * 0.9, tokens * 1.1),
+        MetricRow(arm, "request_throughput", None, stage, None, tokens / 50, 5, tokens / 60, tokens / 40),
+        MetricRow(arm, "goodput", None, stage, None, share, 500, lower, 1.0),
     ]
 
 
@@ -72,7 +72,7 @@ def test_best_level_is_the_fastest_that_is_shown_to_hold_its_slo() -> None:
 
 
 def test_time_that_a_request_stays_is_of_the_records_and_not_the_geometric_mean_that_is_kept() -> None:
-    kept = [MetricRow(Arm.CANDIDATE, "e2e_s", "mean", one.stage, None, 0.5, 500, 0.4, 0.6) for one in LEVELS]
+    kept = [MetricRow(Arm.CANDIDATE, "e2e", "mean", one.stage, None, 0.5, 500, 0.4, 0.6) for one in LEVELS]
     levels = levels_of([*LEVELS, *kept], a_suite(), Arm.CANDIDATE, {"c8": 2.0})
     assert not isinstance(levels, str)
     c4, c8, _ = known_levels(levels)
@@ -107,7 +107,7 @@ def test_stage_of_several_classes_holds_only_where_all_of_them_do() -> None:
     assert "nearest is mix, whose goodput may be as low as 0 %" in said
     missing = best_level(held[:4], a_suite(CLASSES), Arm.CANDIDATE)
     assert isinstance(missing, str)
-    unlimited = [replace(row, lower=None) if row.name == "output_tokens_per_s" else row for row in held]
+    unlimited = [replace(row, lower=None) if row.name == "output_throughput" else row for row in held]
     found = best_level(unlimited, a_suite(CLASSES), Arm.CANDIDATE)
     assert isinstance(found, LoadLevel)
     assert (found.tokens_lower, found.e2e_mean_s) == (None, None)

@@ -27,11 +27,11 @@ def test_the_curves_show_the_numbers_and_intervals_that_the_history_keeps() -> N
         found = stage_figures(blocks, slo, evidence.run.arms[arm])
         assert found is not None
         shown = {
-            ("ttft_s", "p50"): found.quantiles["ttft_p50"],
-            ("ttft_s", "p95"): found.quantiles["ttft_p95"],
-            ("tpot_s", "p95"): found.quantiles["tpot_p95"],
-            ("output_tokens_per_s", None): found.output_tokens_per_s,
-            ("goodput_ratio", None): found.goodput_ratio,
+            ("ttft", "p50"): found.quantiles["ttft_p50"],
+            ("ttft", "p95"): found.quantiles["ttft_p95"],
+            ("tpot", "p95"): found.quantiles["tpot_p95"],
+            ("output_throughput", None): found.output_tokens_per_s,
+            ("goodput", None): found.goodput_ratio,
             ("usd_per_million_output_tokens", None): found.usd_per_million_output,
             ("usd_per_million_good_tokens", None): found.usd_per_million_good,
         }

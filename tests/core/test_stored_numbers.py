@@ -21,7 +21,7 @@ from tests.fakes.measured import SuiteText, measured
 RUN = measured(SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()).run
 
 
-def row(arm: Arm, value: float, stage: str | None = "c4", name: str = "ttft_s") -> MetricRow:
+def row(arm: Arm, value: float, stage: str | None = "c4", name: str = "ttft") -> MetricRow:
     return MetricRow(arm, name, None, stage, None if stage else "t", value, 5, value * 0.9, value * 1.1)
 
 
@@ -47,11 +47,11 @@ def test_a_change_is_told_by_itself_and_beside_the_baselines_of_both_runs() -> N
 
 
 def test_what_one_run_lacks_is_told_as_missing_and_no_change_is_made_of_it() -> None:
-    theirs = [row(Arm.CANDIDATE, 0.1), row(Arm.CANDIDATE, 0.0, name="error_ratio")]
-    ours = [row(Arm.CANDIDATE, 5.0, name="e2e_s"), row(Arm.CANDIDATE, 0.1, name="error_ratio")]
+    theirs = [row(Arm.CANDIDATE, 0.1), row(Arm.CANDIDATE, 0.0, name="error_rate")]
+    ours = [row(Arm.CANDIDATE, 5.0, name="e2e"), row(Arm.CANDIDATE, 0.1, name="error_rate")]
     pairs = {pair.name: pair for pair in number_pairs(theirs, ours)}
-    assert list(pairs) == ["e2e_s", "error_ratio", "ttft_s"]
-    assert (pairs["e2e_s"].reference, pairs["ttft_s"].judged) == (None, None)
+    assert list(pairs) == ["e2e", "error_rate", "ttft"]
+    assert (pairs["e2e"].reference, pairs["ttft"].judged) == (None, None)
     assert [pair.change_ratio for pair in pairs.values()] == [None] * 3
     assert [pair.change_beside_baselines_ratio for pair in pairs.values()] == [None] * 3
 
@@ -64,7 +64,7 @@ def test_a_candidate_that_did_nothing_then_is_not_divided_by() -> None:
 
 
 def test_only_times_and_rates_are_told_beside_a_baseline() -> None:
-    both = [row(arm, 0.9, stage=None, name="accuracy_ratio") for arm in Arm]
+    both = [row(arm, 0.9, stage=None, name="accuracy") for arm in Arm]
     (pair,) = number_pairs(both, both)
     assert (pair.judged_baseline, pair.change_ratio) == (None, 0.0)
     assert pair.change_beside_baselines_ratio is None
@@ -89,7 +89,7 @@ def test_text_and_markdown_say_first_that_nothing_is_decided() -> None:
     assert "did not measure the same" in markdown
     assert "did not measure the same" not in text
     assert markdown.count("| --- |") == 0
-    assert "| ttft_s c4 |" in markdown.replace("&#95;", "_")
+    assert "| ttft c4 |" in markdown.replace("&#95;", "_")
 
 
 def test_what_others_wrote_cannot_command_a_terminal_or_break_a_table() -> None:

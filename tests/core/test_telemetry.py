@@ -53,7 +53,6 @@ def test_a_state_is_what_was_seen_between_the_first_and_the_last_request() -> No
     assert seen.mean(Gauge.RUNNING) == 2.0
     assert seen.peak(Gauge.KV_USAGE) == 0.4
     assert seen.after(Gauge.KV_USAGE) == 0.1
-    assert seen.before(Gauge.KV_USAGE) == 0.0
 
 
 def test_a_stage_too_short_to_look_at_has_no_state_and_no_zero() -> None:

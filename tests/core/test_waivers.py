@@ -16,11 +16,11 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict, Waiver, Waivers, WaiverUse
 from benchgate.report.document import document_json, verdict_document
-from benchgate.report.markdown import render_markdown
 from benchgate.report.text import render_text
 from benchgate.suite.schema import Suite
 from benchgate.suite.waivers import check_ceiling, check_persons, parse_waivers
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
+from tests.fakes.rendered import render_markdown
 
 TODAY = date(2026, 3, 1)
 GOOD = {

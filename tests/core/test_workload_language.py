@@ -53,6 +53,10 @@ STAGE = "  sweep: [{stage: c, concurrency: 2, requests: 10}]\n"
         + STAGE,
         "  workload: {input: 9, output: 2, tools: [{type: function}], body: {top_p: 1}, images: {files: [a.png]}}\n"
         + STAGE,
+        "  workload: {input: 9, output: 2, audio: {duration: {uniform: [1s, 9s]}, part: audio_url},"
+        " videos: {frames: 2, files: ['https://a.example/b.mp4']}}\n" + STAGE,
+        "  workload: {endpoint: transcriptions, stream: false, audio: {files: [talks, more.jsonl]},"
+        " body: {response_format: verbose_json, language: en}}\n" + STAGE,
         PLAIN + "  sweep: [{stage: r, for: 10s, each: {rate: [2/s, 4/s]}, prefix: {share: 50%}}]\n",
         PLAIN
         + "  workloads: {long: {input: 900, output: 90}}\n"
@@ -233,6 +237,66 @@ MISTAKES = [
     (
         "  workload: {input: 8, output: 8, endpoint: completions, session: {turns: 2}}\n" + STAGE,
         "load.workload.session: is a conversation, and completions holds none",
+    ),
+    (
+        "  workload: {input: 8, output: 8, endpoint: messages, audio: {count: 1}}\n" + STAGE,
+        "load.workload.audio: belongs to the endpoint chat",
+    ),
+    (
+        "  workload: {input: 8, output: 8, endpoint: completions, videos: {fps: 1}}\n" + STAGE,
+        "load.workload.videos: belongs to the endpoint chat",
+    ),
+    (
+        "  workload: {prompts: builtin, output: 8, audio: {count: 1}}\n" + STAGE,
+        "load.workload.audio: means nothing beside `prompts`",
+    ),
+    (
+        "  workload: {sessions: a.jsonl, output: 8, videos: {fps: 1}}\n" + STAGE,
+        "load.workload.videos: means nothing beside `sessions`",
+    ),
+    (
+        "  workload: {input: 8, output: 8, videos: {width: 100}}\n" + STAGE,
+        "load.workload.videos.width: ",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, input: 8}\n" + STAGE,
+        "load.workload.input: means nothing for transcriptions",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, output: 8}\n" + STAGE,
+        "load.workload.output: means nothing for transcriptions",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, session: {turns: 2}}\n" + STAGE,
+        "load.workload.session: is a conversation, and transcriptions holds none",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, audio: {count: 2}}\n" + STAGE,
+        "load.workload.audio.count: a transcription is of one recording",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, schema: {type: object}}\n" + STAGE,
+        "load.workload.schema: means nothing for transcriptions",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, priority: 1}\n" + STAGE,
+        "load.workload.priority: means nothing for transcriptions",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, body: {response_format: vtt}}\n" + STAGE,
+        "load.workload.body.response_format: is not read",
+    ),
+    (
+        "  workload: {endpoint: transcriptions, body: {response_format: verbose_json}}\n" + STAGE,
+        "load.workload.body.response_format: comes whole",
+    ),
+    (
+        "  workload: {endpoint: transcriptions}\n  sweep: [{stage: c, concurrency: 2, requests: 10, output: 9}]\n",
+        "load.sweep[0].output: means nothing for transcriptions",
+    ),
+    (
+        "  workload: {input: 8, output: 8, endpoint: grpc-infer}\n" + STAGE,
+        'load.workload.endpoint: is sent over gRPC, and "',
     ),
     (
         "  workload: {input: 8, output: 8, endpoint: completions, tools: t.json}\n" + STAGE,

@@ -14,6 +14,7 @@ import pytest
 
 from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request import ModelRequest, fill_conversation
+from benchgate.plan.media import data_of, noise_png
 from benchgate.plan.model import (
     ClientCancellation,
     Material,
@@ -24,7 +25,6 @@ from benchgate.plan.model import (
     RecordedRequest,
 )
 from benchgate.plan.preview import longest_request, shared_prefix_ratios
-from benchgate.plan.prompts import noise_png
 from benchgate.plan.schedule import Plan, make_plan, planned_stage
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.load import Load
@@ -370,6 +370,46 @@ def test_picture_is_a_png_of_its_size_and_each_another_one() -> None:
     assert len(set(found)) == 6
     assert found[0].startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", found[0][16:24]) == (7, 5)
+
+
+def test_media_are_parts_beside_the_text_in_the_first_turn_alone() -> None:
+    media: dict[str, Any] = {
+        "images": {"width": 2},
+        "audio": {"duration": "100ms", "count": 2},
+        "videos": {"frames": 1},
+    }
+    found = requests(planned({"input": 6, "output": 4, "session": {"turns": 2}, **media}))[1].ask.content["messages"]
+    assert isinstance(found, list)
+    parts = found[0]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url", "input_audio", "input_audio", "video_url"]
+    assert parts[2]["input_audio"]["format"] == "wav"
+    assert parts[2] != parts[3]
+    assert parts[4]["video_url"]["url"].startswith("data:video/mp4;base64,")
+    assert isinstance(found[2]["content"], str)
+
+
+def test_audio_is_an_address_where_the_suite_or_its_file_says_so() -> None:
+    material = Material(
+        media={("audio", "a.mp3"): ("data:audio/mpeg;base64,AAAA",), ("audio", "https://h/b"): ("https://h/b",)}
+    )
+    asked = suite({"input": 6, "output": 4, "audio": {"count": 2, "files": ["a.mp3", "https://h/b"]}})
+    parts = requests(make_plan(asked, material=material))[0].ask.content["messages"][0]["content"]  # type: ignore[index]
+    assert {part["type"]: part[part["type"]] for part in parts[1:]} == {
+        "input_audio": {"data": "AAAA", "format": "mp3"},
+        "audio_url": {"url": "https://h/b"},
+    }
+    spelled = requests(planned({"input": 6, "output": 4, "audio": {"part": "audio_url"}}))[0]
+    assert spelled.ask.content["messages"][0]["content"][1]["type"] == "audio_url"  # type: ignore[index]
+
+
+def test_transcription_is_one_recording_of_the_stated_length() -> None:
+    drawn = requests(planned({"endpoint": "transcriptions", "audio": {"duration": {"uniform": ["1s", "2s"]}}}))
+    sizes = {len(data_of(str(one.ask.content["file"]))) for one in drawn}
+    assert len(sizes) > 1
+    assert 44 + 32_000 <= min(sizes) <= max(sizes) <= 44 + 64_000
+    (usual,) = {len(data_of(str(one.ask.content["file"]))) for one in requests(planned({"endpoint": "transcriptions"}))}
+    assert usual == 44 + 5 * 32_000
+    assert (drawn[0].ask.output_tokens, drawn[0].ask.stream) == (None, True)
 
 
 def test_stored_picture_unpacks_to_its_rows() -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
-from benchgate.report.html import render_html
 from tests.e2e.pages import DESK, PHONE, launched, watched
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
+from tests.fakes.rendered import render_html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -89,7 +89,7 @@ def test_calibration_cannot_be_judged_nor_taken_for_the_latest_run(calibrated: P
     assert compared.returncode == ExitCode.INVALID
     latest = json.loads(here(calibrated, "gate", "@previous", "--format", "json").stdout)
     assert latest["run"]["label"] == "uncalibrated"  # and not the calibration after it
-    trend = here(calibrated, "trend", "output_tokens_per_s").stdout
+    trend = here(calibrated, "trend", "output_throughput").stdout
     assert "uncalibrated" in trend
     assert "noise" not in trend.replace("noisy", "")
 

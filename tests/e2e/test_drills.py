@@ -5,6 +5,7 @@ Their servers mostly wait, so several drills run at once, each in a process of a
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,70 +20,14 @@ from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
+from benchmarks.drills import DRILLS, FAULTS, Fault, changed_suite
 
-DRILLS = Path(__file__).parents[2] / "suites" / "drills"
 Stored = dict[str, Any]
 
-
-def server(**settings: object) -> Callable[[Stored], None]:
-    """The drill's practice server with other settings; None takes one away."""
-
-    def change(suite: Stored) -> None:
-        sim = {**suite["deployments"]["server"]["sim"], **settings}
-        suite["deployments"]["server"]["sim"] = {key: value for key, value in sim.items() if value is not None}
-
-    return change
-
-
-def paced(suite: Stored) -> None:
-    """A server to which neither length nor load makes a difference."""
-    suite["deployments"]["server"]["sim"] = {"ttft_s": 0.04, "itl_s": 0.004}
-
-
-def one_long_stream_less_than_none(suite: Stored) -> None:
-    """The short requests meet nobody."""
-    del suite["load"]["sweep"][1]["classes"]["long"]
-    suite["load"]["workloads"] = {}
-
-
-def impatient(suite: Stored) -> None:
-    suite["gate"]["checks"][0]["max"] = "500ms"
-
-
-def all_replicas_lost(suite: Stored) -> None:
-    suite["load"]["sweep"][-1]["actions"] = [{"at_s": 0.3, "kill": number} for number in range(3)]
-
-
-WITHOUT = {
-    "affinity": server(affinity=None),
-    "autoscaling": all_replicas_lost,
-    "batching": one_long_stream_less_than_none,
-    "burst": paced,
-    "cache-stampede": server(flush_every=2),
-    "chunked-prefill": server(prefill_chunk_tokens=8192),
-    "cold-start": impatient,
-    "decode": server(prefill_s=0.01, decode_s=0.0005, decode_per_sequence_s=0.0),
-    "disconnect": server(leak_kv=True),
-    "embeddings": paced,
-    "gray-replica": server(unlike={"1": {"itl_s": 0.024}, "2": {"itl_s": 0.024}}),
-    "kv-exhaustion": server(kv_tokens=256),
-    "load-shedding": server(shed_above=None),
-    "long-context": paced,
-    "many-adapters": server(adapter_swap_s=0.0),
-    "multi-lora": server(adapter_s=0.0, decode_s=0.02),
-    "overload": paced,
-    "prefill": paced,
-    "prefill-decode": server(transfer_s=0.006),
-    "prefix-cache": server(prefix_blocks=0),
-    "reasoning": paced,
-    "replica-loss": all_replicas_lost,
-    "router-mix": server(unlike={"1": {"invalid_json_ratio": 1.0, "ttft_s": 0.005}}),
-    "structured-output": server(invalid_json_ratio=0.95),
-    "tradeoff": server(batch=64, decode_per_sequence_s=0.0),
-}
-"""What takes the effect away that a drill is about."""
-
-BLOCKS = {"affinity": 4, "cache-stampede": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3}
+BLOCKS = {
+    "affinity": 4, "cache-stampede": 4, "disconnect": 3, "kv-exhaustion": 4, "many-adapters": 3, "tradeoff": 3,
+    "verified-answers": 4,
+}  # fmt: skip
 """A median of blocks has limits only from three on (from four for two checks), a mean from two."""
 
 SHORTER = {"many-adapters": 2, "overload": 2, "router-mix": 2}
@@ -102,9 +47,9 @@ AS_LATE_AS_IT_LIKES = {
 }  # fmt: skip
 
 
-def shortened(name: str) -> Stored:
+def shortened(name: str, fault: Fault | None = None) -> Stored:
     """The drill with fewer, shorter stages, and bounds that so little can show: its effects are multiples."""
-    suite = parse_suite((DRILLS / f"{name}.yaml").read_text(), name).to_stored()
+    suite = parse_suite(json.dumps(changed_suite(name, fault, None)), name).to_stored()
     suite["gate"] |= {"alpha": 0.2, "client": AS_LATE_AS_IT_LIKES}
     for check in suite["gate"]["checks"]:
         if check["metric"] == "error_rate" and check["max"] in ("5%", "10%"):
@@ -130,6 +75,8 @@ def _shorten(name: str, stage: Stored) -> None:
         elif part.get("requests") is not None:
             least = 16 if part.get("rate_rps") else 2
             part["requests"] = max(least, part.get("concurrency") or 0, part["requests"] // SHORTER.get(name, 4))
+            if part.get("verify_ratio"):
+                part["verify_ratio"] *= SHORTER.get(name, 4)  # as many eval items among fewer requests
     for times in ("every_s", "duration_s"):
         if stage.get("bursts"):
             stage["bursts"][times] /= 2
@@ -155,9 +102,7 @@ def judged(name: str, with_effect: bool, folder: Path) -> Told:
 
 
 def _judged_once(name: str, with_effect: bool, folder: Path) -> Told:
-    stored = shortened(name)
-    if not with_effect:
-        WITHOUT[name](stored)
+    stored = shortened(name, None if with_effect else FAULTS[name][-1])
     options = RunOptions(str(folder / "store.db"), folder)
     verdict = run_suite(Suite.from_stored(stored), DRILLS, options, Progress()).verdict
     why = [f"{check.outcome} {check.id}: {check.reason}" for check in verdict.checks if check.outcome != Outcome.PASS]
@@ -184,18 +129,18 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("with_effect", [True])
-@pytest.mark.parametrize("name", sorted(WITHOUT))
+@pytest.mark.parametrize("name", sorted(FAULTS))
 def test_drill_passes_where_its_effect_is(name: str, with_effect: bool, run: Judged) -> None:
     told = run(name, with_effect)
     assert told.outcome in (Outcome.PASS, Outcome.WARN), told.why
 
 
 @pytest.mark.parametrize("with_effect", [False])
-@pytest.mark.parametrize("name", sorted(WITHOUT))
+@pytest.mark.parametrize("name", sorted(FAULTS))
 def test_drill_blocks_where_its_effect_is_absent(name: str, with_effect: bool, run: Judged) -> None:
     told = run(name, with_effect)
     assert told.outcome == Outcome.BLOCK, told.why
 
 
 def test_every_drill_that_ships_is_tried() -> None:
-    assert sorted(path.stem for path in DRILLS.glob("*.yaml")) == sorted(WITHOUT)
+    assert sorted(path.stem for path in DRILLS.glob("*.yaml")) == sorted(FAULTS)

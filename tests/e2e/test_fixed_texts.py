@@ -50,7 +50,7 @@ def test_broken_weights_are_blocked_and_the_store_gives_the_same_verdict_without
     assert again.stdout == run.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "all 264 tokens of its vocabulary" in page
-    assert "nats" in here(tmp_path, "trend", "kld_nats").stdout
+    assert "nats" in here(tmp_path, "trend", "kld").stdout
     with Store.open(str(tmp_path / STORE), create=False) as store:
         plan, evidence = store.plan(verdict["run"]["id"]), store.evidence(verdict["run"]["id"])
     assert b"canary" in plan and b"canaryville" not in plan  # its id, and not what it says

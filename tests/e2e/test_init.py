@@ -56,7 +56,7 @@ def test_first_suite_without_its_comment_marks_judges_evals_and_recorded_prompts
 def test_drills_are_listed_and_written_as_they_ship(tmp_path: Path) -> None:
     listed = here(tmp_path, "init", "--list").stdout
     shipped = sorted((ROOT / "suites" / "drills").glob("*.yaml"))
-    assert [line.split()[0] for line in listed.splitlines()] == [path.stem for path in shipped]
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == [path.stem for path in shipped]
     assert here(tmp_path, "init", "--drill", "prefill").stdout == (ROOT / "suites/drills/prefill.yaml").read_text()
     unknown = here(tmp_path, "init", "--drill", "prefil")
     assert unknown.returncode == 2 and "did you mean 'prefill'?" in unknown.stderr

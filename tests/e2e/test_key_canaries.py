@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
@@ -44,7 +45,17 @@ PLACES = (
     "BASELINE_KEY", "BASELINE_HEADER", "CANDIDATE_KEY", "CANDIDATE_HEADER", "JUDGE_KEY", "JUDGE_HEADER",
     "SIMILARITY_KEY", "PROMETHEUS_KEY", "BUDGET_KEY", "BUDGET_HEADER",
 )  # fmt: skip
-SECRETS = {place: f'{place.lower()}-"c4n\\ary"/+={number}%&-{place}' for number, place in enumerate(PLACES)}
+OTHERS = ("GITHUB_TOKEN", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD", "DEPLOY_HOOK_TOKEN")
+"""Variables that libraries and hooks read. The servers repeat them too, as if they had been sent."""
+SECRETS = {place: f'{place.lower()}-"c4n\\ary"/+={number}%&-{place}' for number, place in enumerate((*PLACES, *OTHERS))}
+# Parts of other values: passwords in addresses, a token in a path, a header among others.
+PROXY_PASSWORD, STORE_PASSWORD = "proxy-c4naryPASS-01", "store-c4naryPASS-02"
+SLACK_TOKEN, OTLP_TOKEN = "B0slackc4nary03/and-its-end", "Basic otlp-c4nary-04=="
+WEBHOOK_KEY = base64.b64encode(b"webhook-c4nary-key-05-of-32-bytes").decode()
+PARTS = {
+    "HTTPS_PROXY": PROXY_PASSWORD, "the store's address": STORE_PASSWORD, "BENCHGATE_SLACK_URL": SLACK_TOKEN,
+    "OTEL_EXPORTER_OTLP_HEADERS": OTLP_TOKEN, "BENCHGATE_WEBHOOK_SECRET": WEBHOOK_KEY,
+}  # fmt: skip
 TENANT = "tenant-c4naryPATH01"  # in the address of the candidate, which is a reference
 SUITE = """
 suite: secret
@@ -97,6 +108,7 @@ gate:
     - {{metric: shadow_excess, margin: 90 points}}
     - {{metric: judge_loss, margin: 90 points}}
 """
+SOON = "(in some seconds)"
 SOUND = 4  # the readiness probe, and what looks for the engine
 TASKS = Path(__file__).parents[2] / "suites/tasks/add.yaml"
 
@@ -114,6 +126,7 @@ class Repeating:
     def __call__(self, received: Received) -> Iterable[Step]:
         turn, self.turns = self.turns, self.turns + 1
         shown = " ".join(value for name, value in received.headers.items() if name != "host") + f" {received.path}"
+        shown += " " + " ".join(SECRETS[name] for name in OTHERS)
         if "query=up" in received.path:
             result = [{"metric": {"key": shown}, "value": [1, "0.1"]}]
             found = {"status": "success", "infos": [shown], "data": {"resultType": "vector", "result": result}}
@@ -151,10 +164,11 @@ def plain(received: Received, text: str) -> list[Step]:
 
 
 def spellings(secret: str) -> Iterator[bytes]:
-    """As it is, in JSON once and twice, in an address, in base64 at any place, and in HTML."""
+    """As it is, in JSON once and twice, in an address, in base64 at any place, in hexadecimal, and in HTML."""
     once = json.dumps(secret)[1:-1]
     yield from (text.encode() for text in (secret, once, json.dumps(once)[1:-1], quote(secret, safe="")))
     yield from (text.encode() for text in (quote(secret), quote_plus(secret)))
+    yield from (secret.encode().hex().encode(), secret.encode().hex().upper().encode())
     for at in range(3):
         yield base64.b64encode(b"x" * at + secret.encode())[4:-4]
         yield base64.urlsafe_b64encode(b"x" * at + secret.encode())[4:-4]
@@ -208,7 +222,16 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
         baseline, candidate, helper, prometheus = servers
         urls = {"baseline": baseline.url, "helper": helper.url, "prometheus": prometheus.url}
         (folder / "suite.yaml").write_text(SUITE.format(**urls, tasks=TASKS, store_text=store_text))
-        environment = {**os.environ, **SECRETS, "CANDIDATE_URL": f"{candidate.url}/{TENANT}"}
+        environment = {
+            **os.environ,
+            **SECRETS,
+            "CANDIDATE_URL": f"{candidate.url}/{TENANT}",
+            "HTTPS_PROXY": f"http://user:{PROXY_PASSWORD}@127.0.0.1:1",
+            "BENCHGATE_SLACK_URL": f"{helper.url}/services/{SLACK_TOKEN}",
+            "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={quote(OTLP_TOKEN)}",
+            "BENCHGATE_WEBHOOK_SECRET": f"whsec_{WEBHOOK_KEY}",
+        }
+        away = f"postgresql://me:{STORE_PASSWORD}@127.0.0.1:1/none"
         outputs = [
             f"--write={form}=verdict.{form}"
             for form in ("json", "markdown", "junit", "sarif", "github", "slack", "intoto")
@@ -224,11 +247,25 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
             ("capture", candidate.url, "--model", "m", "--api-key-env", "CANDIDATE_KEY", "--output", "captured"),
             ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--concurrency", "2", "--requests",
              "28", "--json", "load.json", "--workers", "1"),
+            ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--concurrency", "2", "--requests",
+             "28", "--proxy", "http://user:" + PROXY_PASSWORD + "@127.0.0.1:1"),
+            ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--engine", "vllm", "--concurrency",
+             "2", "--requests", "28", "--shard", "0/1", "--spool", "shards", "--warmup", "0", "--salt", "7",
+             "--start-at", SOON),
+            ("load", "merge", "shards"),
+            ("publish", "@latest", "--slack", "--otlp", helper.url, "--webhook", helper.url, "--push-metrics",
+             helper.url),
+            ("promote", "@latest", "--override", "a test", "--ref", "main", "--protected", "--run-hook",
+             "sh -c 'exit 3'"),
+            ("site", "pages"),
+            ("runs", "--store", away),
+            ("gate", "@latest", "--store", away),
         ]  # fmt: skip
         for words in commands:
             for respond in responders:
                 respond.turns = 0
-            result = here(folder, *words, environment=environment)
+            soon = f"{time.time() + 20:.3f}"
+            result = here(folder, *(soon if word == SOON else word for word in words), environment=environment)
             said += [
                 (f"stdout of {words[0]}", result.stdout.encode()),
                 (f"stderr of {words[0]}", result.stderr.encode()),
@@ -238,7 +275,7 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
     places = [*said, *written(folder), *written(temporary)]
     leaks = [
         f"{name} in {place}: {content[max(0, at - 100) : at + 40]!r}"
-        for name, secret in {**SECRETS, "CANDIDATE_URL": TENANT}.items()
+        for name, secret in {**SECRETS, **PARTS, "CANDIDATE_URL": TENANT}.items()
         for spelling in sorted(set(spellings(secret)))
         for place, content in places
         if (at := content.find(spelling)) >= 0
@@ -250,3 +287,4 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
     assert readable == {"prompts.jsonl"}  # the user's own
     repeated = {place for place, content in places if b"[redacted]" in content}
     assert {"stderr of run", "stdout of load", "report.html", ".benchgate/benchgate.db", "verdict.json"} <= repeated
+    assert (folder / "pages/index.html").is_file() and any((folder / "shards").iterdir())

@@ -10,6 +10,7 @@ import pytest
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from tests.e2e.command import benchgate, here
+from tests.fakes.grpc_server import serving_grpc
 
 pytestmark = pytest.mark.beside  # no time of it is judged closely
 
@@ -37,10 +38,10 @@ def test_a_url_is_enough_and_two_saved_loads_are_compared(tmp_path: Path) -> Non
     assert "prompts of prompts.jsonl" in prompted.stdout
     compared = here(tmp_path, "compare", "fast", "slow", "--format", "json")
     (tpot,) = (
-        one for one in json.loads(compared.stdout)["numbers"] if (one["name"], one["statistic"]) == ("tpot_s", "p50")
+        one for one in json.loads(compared.stdout)["numbers"] if (one["name"], one["statistic"]) == ("tpot", "p50")
     )
     assert tpot["change_lower_ratio"] > 0.5
-    assert "fast" in here(tmp_path, "trend", "tpot_s", "--suite", "load").stdout
+    assert "fast" in here(tmp_path, "trend", "tpot", "--suite", "load").stdout
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,21 @@ def test_address_of_an_endpoint_is_loaded_as_that_endpoint(
     assert "40 of 40 succeeded" in found.stdout
     assert ("40 answers came without token counts" in found.stdout) == (not counted)
     assert ("output tokens/s" in found.stdout) == (not path.endswith("infer"))
+
+
+def test_recordings_and_grpc_are_loaded_from_their_options_alone(tmp_path: Path) -> None:
+    with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002)) as sim, serving_grpc() as infer:
+        spoken = here(tmp_path, "load", f"{sim.url}/v1/audio/transcriptions", *LEVEL, "--warmup", "0", "--audio", "2s")
+        served = sim.truth()
+        grpc = ("--endpoint", "grpc-infer", "--grpc", infer.url, "--model", "m", "--engine", "triton")
+        inferred = here(tmp_path, "load", sim.url, *LEVEL, "--warmup", "0", *grpc)
+        refused = here(tmp_path, "load", sim.url, *LEVEL, "--endpoint", "grpc-infer")
+    assert "40 of 40 succeeded" in spoken.stdout, spoken.stderr
+    assert "2 s of audio in" in spoken.stdout
+    assert set(served["by_endpoint"]) == {"transcriptions"}
+    assert "40 of 40 succeeded" in inferred.stdout, inferred.stderr
+    assert len(infer.requests) == 40
+    assert "--grpc HOST:PORT and --endpoint grpc-infer belong together" in refused.stderr
 
 
 def test_address_that_contradicts_the_options_is_an_error(tmp_path: Path) -> None:

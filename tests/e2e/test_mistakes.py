@@ -94,8 +94,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.begin_run(begun, b"{}").finish(RunStatus.COMPLETE, "2026-01-01T00:00:01.000Z")
         rows = (
             MetricRow(Arm.CANDIDATE, "usd_per_million_output_tokens", None, "c1", None, 0.5, 8),
-            MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "c1", None, 0.05, 8),
-            MetricRow(Arm.CANDIDATE, "accuracy_ratio", None, None, "add", 0.9, 8),
+            MetricRow(Arm.CANDIDATE, "ttft", "p50", "c1", None, 0.05, 8),
+            MetricRow(Arm.CANDIDATE, "accuracy", None, None, "add", 0.9, 8),
         )
         store.save_metrics(evidence.run.id, rows)
     return folder
@@ -109,13 +109,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
             2,
             "no stored run has usd_per_million_output_tokens of a stage 'nope'; there are c1",
         ),
-        (("ttft_s", "--stage", "c2"), 2, "of a stage 'c2'; there are c1"),
-        (("accuracy_ratio", "--task", "sort"), 2, "of a task 'sort'; there are add"),
-        (("accuracy_ratio", "--stage", "c1"), 2, "accuracy_ratio has no stage; leave --stage out"),
+        (("ttft", "--stage", "c2"), 2, "of a stage 'c2'; there are c1"),
+        (("accuracy", "--task", "sort"), 2, "of a task 'sort'; there are add"),
+        (("accuracy", "--stage", "c1"), 2, "accuracy has no stage; leave --stage out"),
         (("usd_per_million_good_tokens",), 0, "a `price` in the suite's deployments adds it"),
-        (("goodput_ratio",), 0, "no stored run has goodput_ratio\n"),
-        (("ttft_s", "--suite", "other"), 2, "no stored run has ttft_s of a suite 'other'; there are "),
-        (("goodput_ratio", "--suite", "other"), 0, "no stored run of the suite 'other' has goodput_ratio"),
+        (("goodput",), 0, "no stored run has goodput\n"),
+        (("ttft", "--suite", "other"), 2, "no stored run has ttft of a suite 'other'; there are "),
+        (("goodput", "--suite", "other"), 0, "no stored run of the suite 'other' has goodput"),
     ],
 )
 def test_a_trend_of_what_is_not_there_says_what_there_is(
@@ -127,5 +127,5 @@ def test_a_trend_of_what_is_not_there_says_what_there_is(
 
 
 def test_a_trend_of_a_task_shows_its_name_and_its_share(kept: Path) -> None:
-    line = here(kept, "trend", "accuracy_ratio", "--task", "add").stdout.splitlines()[1]
+    line = here(kept, "trend", "accuracy", "--task", "add").stdout.splitlines()[1]
     assert re.search(r" add +90\.0 %$", line)

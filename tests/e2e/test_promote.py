@@ -44,7 +44,7 @@ def runs(folder: Path) -> tuple[str, str, str]:
         found = begun(store, day=days_ago(4)), begun(store, day=days_ago(3)), begun(store, BLOCKED, day=days_ago(2))
         for run_id in found:
             decide_stored(store, run_id)
-            store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 1)])
+            store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "goodput", None, "c4", None, 0.5, 1)])
     return found
 
 
@@ -70,7 +70,7 @@ def test_a_job_promotes_what_passed_and_takes_it_back(tmp_path: Path) -> None:
     assert taken.returncode == 0 and "withdrawn" in taken.stdout and "reason: it leaks" in taken.stdout
     compared = here(tmp_path, "compare", "@promoted", blocked, "--format", "json")
     assert json.loads(compared.stdout)["against"]["id"] == first
-    trend = here(tmp_path, "trend", "goodput_ratio").stdout
+    trend = here(tmp_path, "trend", "goodput").stdout
     assert (trend.count("(promoted, in the baseline series)"), trend.count("(withdrawn)")) == (1, 1)
     started_over = here(tmp_path, "promote", second)
     assert started_over.returncode == 13 and "was withdrawn; --repeat" in started_over.stderr
@@ -85,7 +85,7 @@ def test_refusal_ends_with_the_code_of_the_verdict_and_an_override_is_told(tmp_p
     assert forced.returncode == 0, forced.stderr
     assert "overridden" in forced.stdout and "not in the baseline series: its verdict was overridden" in forced.stdout
     assert "reason: the old one is on fire" in forced.stdout
-    assert "(overridden)" in here(tmp_path, "trend", "goodput_ratio").stdout
+    assert "(overridden)" in here(tmp_path, "trend", "goodput").stdout
     assert "@promoted means nothing" in here(tmp_path, "compare", "@promoted", blocked).stderr
 
 
@@ -130,7 +130,7 @@ def test_every_example_of_the_docs_runs_as_it_is_written(tmp_path: Path, monkeyp
         with Store.open(str(tmp_path / STORE)) as store:
             run_id = begun(store, day=days_ago(next(days)), label=label)
             decision = decide_stored(store, run_id)
-            store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "output_tokens_per_s", None, "c4", None, 9.5, 1)])
+            store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "output_throughput", None, "c4", None, 9.5, 1)])
         write_report(decision, tmp_path / page)
 
 

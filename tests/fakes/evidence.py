@@ -33,7 +33,6 @@ TASKS = {"tiny_add": (40, 3, 1), "tiny_sort": (40, 2, 0)}  # items, lost, gained
 
 # Between two intended sends, in ms; and how long the stage lasts with each arm.
 _EVERY = {"c1": 100, "c4": 30}
-_WINDOW_S = {"c1": {Arm.BASELINE: 2.4, Arm.CANDIDATE: 2.5}, "c4": {Arm.BASELINE: 0.8, Arm.CANDIDATE: 1.0}}
 # First token and gap between tokens in ms, per stage and arm.
 _PACE = {
     ("c1", Arm.BASELINE): (20, 5),
@@ -165,7 +164,7 @@ def load_observation(stage: str, arm: Arm, block: int, position: int, *, all_fai
         block=block,
         position=position,
         requests=RequestColumns.pack(records),
-        window_s=_WINDOW_S.get(stage, _WINDOW_S["c1"])[arm],
+        window_s=max(max(one.intended_ns, one.end_ns or 0) for one in records) / 1e9,
         client=ClientUse(cpu_s=0.11 + 0.01 * block, wall_s=2.6, workers=1),
     )
 

@@ -142,12 +142,13 @@ def _execution(
 ) -> LoadObservation:
     fails = effect.failed if effect.failed_block in (None, block) else 0
     columns, window_s = _answered(requests, effect.slowdown * scale, effect, fails)
+    sent_ns = np.where(columns.sent_ns >= 0, columns.sent_ns + position, columns.sent_ns)  # never twice at one instant
     return LoadObservation(
         stage=stage,
         arm=arm,
         block=block,
         position=position,
-        requests=columns,
+        requests=replace(columns, sent_ns=sent_ns),
         window_s=window_s,
         client=effect.client or ClientUse(cpu_s=effect.cpu_share, wall_s=1.0, workers=1),
     )
@@ -165,7 +166,7 @@ def _answered(requests: int, slow: float, effect: Effect, fails: int) -> tuple[R
     records[: effect.unsent] = [_without_answer(r, ErrorClass.CLIENT, sent=False) for r in records[: effect.unsent]]
     late = records[: effect.timed_out]
     records[: effect.timed_out] = [_without_answer(r, ErrorClass.TIMEOUT, sent=True) for r in late]
-    return RequestColumns.pack(records), max(requests * 0.1 * slow, _last_s(records))
+    return RequestColumns.pack(records), _last_s(records)
 
 
 def _last_s(records: list[RequestRecord]) -> float:
@@ -189,8 +190,11 @@ def _without_answer(record: RequestRecord, error: ErrorClass, *, sent: bool) -> 
 
 
 def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> RequestRecord:
-    """One request every 80 ms: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
-    intended = int(index * 80 * _MS * slow)
+    """One request every 99 ms, so that ten take about a second.
+
+    TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown.
+    """
+    intended = int(index * 99 * _MS * slow)
     sent = intended + (60 if index < effect.late else effect.lag_ms) * _MS
     if failed:
         return RequestRecord(

@@ -84,11 +84,11 @@ def write_everything(address: str, **changes: Any) -> Run:
         store.save_verdict(run.id, verdict("PASS", run), decided_at=DECIDED_AT[0])
         store.save_verdict(run.id, verdict("WARN", run, policy_replaced=True), decided_at=DECIDED_AT[1])
         metrics = [
-            MetricRow(Arm.CANDIDATE, "ttft_s", "p95", "c4", None, 0.1 + 0.2, 8, 0.25, 0.5),
-            MetricRow(Arm.BASELINE, "ttft_s", "p95", "c4", None, 1234567.891, 8),
-            MetricRow(Arm.CANDIDATE, "output_tokens_per_s", None, "c4", None, 0.0, 8),
+            MetricRow(Arm.CANDIDATE, "ttft", "p95", "c4", None, 0.1 + 0.2, 8, 0.25, 0.5),
+            MetricRow(Arm.BASELINE, "ttft", "p95", "c4", None, 1234567.891, 8),
+            MetricRow(Arm.CANDIDATE, "output_throughput", None, "c4", None, 0.0, 8),
             MetricRow(Arm.CANDIDATE, "score", None, None, "summary", 0.5, 100),
-            MetricRow(Arm.CANDIDATE, "accuracy_ratio", None, None, 'task "x"\\', 0.5, 100),
+            MetricRow(Arm.CANDIDATE, "accuracy", None, None, 'task "x"\\', 0.5, 100),
         ]
         store.save_metrics(run.id, metrics)
         store.save_noise_profile(make_noise(run))

@@ -11,6 +11,7 @@ from sqlalchemy import BigInteger, Column, Double, LargeBinary, Table
 
 from benchgate.model.run import RunStatus
 from benchgate.store import rows, tables
+from benchgate.store.raw_records import RawBytes
 from benchgate.store.results import is_own
 from benchgate.store.stored_run import PARTS, WholeRun
 
@@ -73,6 +74,6 @@ def _values_of(column: Column[Any]) -> st.SearchStrategy[Any]:
         of_type = st.integers(-(2**63), 2**63 - 1)
     elif isinstance(column.type, Double):
         of_type = _FLOATS
-    elif isinstance(column.type, LargeBinary):
+    elif isinstance(column.type, LargeBinary | RawBytes):
         of_type = st.binary(max_size=20)
     return st.none() | of_type if column.nullable else of_type

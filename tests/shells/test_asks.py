@@ -1,7 +1,11 @@
 """What is asked as each engine wants to be asked: bodies, wires, tokenizers, and the first sign of life."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterable
+from dataclasses import replace
+from email.parser import BytesParser
+from email.policy import HTTP
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from benchgate.load.requests import prepare_requests, request_wire
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, ModelRequest, endpoint_at, text_request
 from benchgate.plan.model import PlannedRequest, Turn
+from benchgate.sim.requests import read_form
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.endpoints import ask_body, request_path
 from benchgate.targets.probe import wait_ready
@@ -181,6 +186,53 @@ def test_one_text_goes_where_its_api_takes_it(
 ) -> None:
     ask = ModelRequest(endpoint, {"prompt": "hi"}, 8, stream=stream, fields=fields)
     assert (request_path(target(), ask), ask_body(target(), ask, seed=3)) == (path, body)
+
+
+SPOKEN = ModelRequest("transcriptions", {"file": "data:audio/wav;base64,AA=="}, None)
+
+
+def test_audio_is_an_address_for_engines_that_know_no_other_part() -> None:
+    parts = [
+        {"type": "text", "text": "listen"},
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+    ]
+    ask = ModelRequest(
+        "chat", {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": parts}]}, 8
+    )
+    sent = {engine: ask_body(Target(Arm.BASELINE, "http://h", "m", DIALECTS[engine]), ask) for engine in DIALECTS}
+    spelled = {"type": "audio_url", "audio_url": {"url": "data:audio/wav;base64,AA=="}}
+    for engine, body in sent.items():
+        expected = [parts[0], spelled] if engine in ("sglang", "trtllm") else parts
+        assert body["messages"] == [{"role": "system", "content": "s"}, {"role": "user", "content": expected}]
+
+
+def test_transcription_is_a_form_with_the_bytes_of_its_file() -> None:
+    fields = {"language": "en", "timestamp_granularities[]": ["word", "segment"], "temperature": None}
+    ask = ModelRequest("transcriptions", {"file": "data:audio/mpeg;base64,AP8NCi0t"}, None, fields=fields, model="lora")
+    wire = request_wire(target(), PlannedRequest(0, None, ask, 3))
+    head, _, body = wire.partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/audio/transcriptions HTTP/1.1\r\n")
+    assert b"content-type: application/json" not in head
+    message = BytesParser(policy=HTTP).parsebytes(head.partition(b"\r\n")[2] + b"\r\n\r\n" + body)
+    parts = [(part.get_param("name", header="content-disposition"), part) for part in message.iter_parts()]
+    texts = [(name, part.get_payload()) for name, part in parts if name != "file"]
+    assert texts == [
+        ("model", "lora"), ("response_format", "json"), ("stream", "true"), ("stream_include_usage", "true"),
+        ("language", "en"), ("timestamp_granularities[]", "word"), ("timestamp_granularities[]", "segment"),
+    ]  # fmt: skip
+    [(_, file)] = [part for part in parts if part[0] == "file"]
+    assert (file.get_filename(), file.get_content_type()) == ("audio.mp3", "audio/mpeg")
+    assert b"\r\n\r\n\x00\xff\r\n--\r\n--" in body
+    assert read_form(body)["file"] == b"\x00\xff\r\n--"
+
+
+def test_form_that_could_not_be_taken_apart_is_never_sent() -> None:
+    boundary = (
+        request_wire(target(), PlannedRequest(0, None, SPOKEN, 3)).partition(b"boundary=")[2].partition(b"\r\n")[0]
+    )
+    clash = f"data:audio/wav;base64,{b64encode(boundary).decode()}"
+    with pytest.raises(ValueError, match="separates the parts of the form"):
+        request_wire(target(), PlannedRequest(0, None, replace(SPOKEN, content={"file": clash}), 3))
 
 
 def test_model_in_a_path_is_quoted_and_an_adapter_takes_its_place() -> None:

@@ -141,7 +141,7 @@ def test_figures_are_made_of_the_records_and_not_of_the_rows_that_the_store_keep
     folder = write(tmp_path)
     before = document(folder, of=TOKENS)
     assert before["figures"] == {"from": "records", "stored_unlike": 0}
-    altered(folder, "UPDATE metric SET value = 10 * value, upper = 10 * upper WHERE name = 'output_tokens_per_s'")
+    altered(folder, "UPDATE metric SET value = 10 * value, upper = 10 * upper WHERE name = 'output_throughput'")
     after = document(folder, of=TOKENS)
     assert after["figures"] == {"from": "records", "stored_unlike": 6}
     assert (after["levels"], after["measured"]) == (before["levels"], before["measured"])

@@ -18,7 +18,7 @@ from benchgate.sim.settings import sim_settings
 from benchgate.telemetry.engine_metrics import read_page
 from tests.e2e.command import here
 from tests.fakes.certificates import CA, serving
-from tests.fakes.replay import read_exchange
+from tests.fakes.replay import capture, read_exchange
 from tests.fakes.scripted_server import (
     CLOSE,
     DONE,
@@ -58,7 +58,10 @@ def test_transcript_of_the_practice_server_is_replayed_as_it_is(tmp_path: Path) 
     assert {f"{name}.{kind}" for name in streams for kind in ("http", "arrivals.txt")} <= names
     assert {"models.http", "err_bad_model.http", "err_long_prompt.http", "version.http"} <= names
     assert read_page((tmp_path / "out/metrics_after_load.txt").read_text(), "tiny-llama").engine == "vllm"
-    assert f"dialect: vllm; endpoints: {', '.join(sorted(ENDPOINTS))}" in shown
+    by_http = sorted(name for name, spec in ENDPOINTS.items() if not spec.by_grpc)
+    assert f"dialect: vllm; endpoints: {', '.join(by_http)}" in shown
+    assert {"transcriptions.http", "transcriptions_stream.http", "transcriptions_stream.arrivals.txt"} <= names
+    assert '"file": "[audio/wav, 32044 bytes]"' in (tmp_path / "out/transcriptions.http").read_text()
     assert re.search(r"chat_stream_usage +200 .* reads; 16 tokens by usage, 16 events with output", shown)
     assert all(f"{path.stem} " in shown for path in (tmp_path / "out").glob("*.http"))
 
@@ -184,3 +187,22 @@ def test_base_path_and_certificates_are_used_and_the_path_is_not_kept(tmp_path: 
     texts = [path.read_text() for path in (tmp_path / "out").iterdir()]
     assert any(text.startswith("POST /v1/chat/completions\n") for text in texts)
     assert not any("tenant-42" in text for text in texts)
+
+
+@pytest.mark.parametrize("knows_tokens", [True, False])
+def test_transcript_of_llamacpp_has_the_log_probabilities_of_a_token(tmp_path: Path, knows_tokens: bool) -> None:
+    def respond(received: Received) -> Iterable[Step]:
+        if received.path == "/v1/models":
+            return [capture("llamacpp-2026.10/models").wire(), CLOSE]
+        if received.path == "/tokenize" and knows_tokens:
+            return [json_response({"tokens": [1, 5, 18]}), CLOSE]
+        if received.path == "/completion":
+            assert (received.body or {})["prompt"] == [1, 5]
+            assert (received.body or {})["logit_bias"][0][0] == 18
+            return [capture("llamacpp-2026.10/completion_n_probs").wire(), CLOSE]
+        return [*answering(lambda asked: "one two")(received), CLOSE]
+
+    with ScriptedServer(respond) as server:
+        captured(tmp_path, server.url, "--model", "tiny-llama")
+    assert (tmp_path / "out/tokenize.http").exists()
+    assert (tmp_path / "out/completion_n_probs.http").exists() is knows_tokens

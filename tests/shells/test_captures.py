@@ -11,7 +11,7 @@ import pytest
 from benchgate.errors import TargetError
 from benchgate.model.deployment import Arm
 from benchgate.model.request import Endpoint, endpoint_at
-from benchgate.quality.logprobs import read_echo
+from benchgate.quality.logprobs import read_echo, read_next
 from benchgate.targets.answers import read_answer
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.endpoints import answer_document
@@ -24,12 +24,6 @@ from tests.shells.load_helpers import closed, run
 
 EXCHANGES = sorted(path.relative_to(CAPTURES).as_posix().removesuffix(".http") for path in CAPTURES.rglob("*.http"))
 METRICS = sorted(path.relative_to(CAPTURES).as_posix() for path in CAPTURES.rglob("metrics_*.txt"))
-REPLAYED = {
-    "exchanges": {name.partition("/")[0] for name in EXCHANGES},
-    "metrics": {name.partition("/")[0] for name in METRICS},
-}
-
-
 DIALECT_BY_LIST = {
     "vllm-0.32.0-cpu": "vllm",
     "llamacpp-2026.10": "llamacpp",
@@ -39,6 +33,24 @@ DIALECT_BY_LIST = {
 }
 # These report log-probabilities of a given text.
 READS_TEXTS = {"vllm-0.32.0-cpu", "llama-cpp-python-0.3.36", "litellm-1.106.2", "rayserve-2.60.0"}
+NEXT_TOKENS = [name for name in EXCHANGES if name.endswith("/completion_n_probs")]
+
+
+def folders_of(pattern: str) -> set[str]:
+    """Return the folders with an exchange of this name that the server answered with 200."""
+    found = (name for name in EXCHANGES if re.fullmatch(pattern, name.partition("/")[2]))
+    return {name.partition("/")[0] for name in found if capture(name).status == 200}
+
+
+REPLAYED = {
+    "load": folders_of("(chat|completions|generate|predictions)_stream.*"),
+    "quality": folders_of("chat_nonstream"),
+    "shadow": folders_of("chat_nonstream"),
+    "telemetry": {name.partition("/")[0] for name in METRICS},
+    "logprobs": READS_TEXTS & folders_of("completions_echo_logprobs") | folders_of("completion_n_probs"),
+}
+"""The folders that the tests below replay as evidence of a column of docs/engines.yaml."""
+
 NOTHING = capture("litgpt-0.5.13/models")  # a 404
 _COUNTED = re.compile(rb'"completion_tokens": ?(\d+)')
 _WHOLE = re.compile(rb'"finish_reason": ?"(length|stop)"')
@@ -141,6 +153,17 @@ def test_log_probabilities_of_a_text_are_read_or_refused(name: str) -> None:
     listed = json.loads(recorded.body)["choices"][0]["logprobs"]["tokens"]
     assert "".join(listed[: len(echoed.tokens)]) == text
     assert all(value is not None and value < 0 for value in echoed.logprobs[1:])
+
+
+@pytest.mark.parametrize("name", NEXT_TOKENS)
+def test_log_probabilities_of_the_next_token_are_read(name: str) -> None:
+    recorded = capture(name)
+    asked = recorded.asked or {}
+    found = read_next(json_object(recorded.body) or {}, len(asked["prompt"]), asked["n_probs"])
+    assert found.taken == asked["logit_bias"][0][0]
+    assert len(found.top) == asked["n_probs"]
+    assert list(found.top.values()) == sorted(found.top.values(), reverse=True)
+    assert max(found.logprob, *found.top.values()) < 0
 
 
 @pytest.mark.parametrize("name", METRICS)

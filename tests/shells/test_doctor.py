@@ -248,7 +248,7 @@ def test_a_busy_machine_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert "use two" in (named(examine(str(tmp_path / "none.db")))["cores"].remedy or "")
 
 
-@pytest.mark.parametrize("extra", ["eval", "demo", "cluster", "postgres"])
+@pytest.mark.parametrize("extra", ["eval", "demo", "cluster", "grpc", "postgres"])
 def test_every_extra_that_is_not_installed_is_named_with_what_it_is_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, extra: str
 ) -> None:

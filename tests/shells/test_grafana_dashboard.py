@@ -11,6 +11,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run
@@ -54,7 +57,7 @@ def history(postgres_address: str) -> Iterator[tuple[psycopg.Connection, list[Ru
                 run.id,
                 [
                     *store.metrics(run.id),
-                    *(MetricRow(arm, "accuracy_ratio", None, None, "gsm8k", 0.75, 200) for arm in Arm),
+                    *(MetricRow(arm, "accuracy", None, None, "gsm8k", 0.75, 200) for arm in Arm),
                 ],
             )
             if outcome != "PASS":
@@ -75,6 +78,30 @@ def rows_of(
     if target["format"] == "time_series":
         assert names == ["time", "metric", "value"]
     return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def known_to_grafana(document: dict[str, Any]) -> Any:
+    """Return a dashboard after a way through Grafana's own types, which drop what they do not know."""
+    plugins.register_default_plugins()
+    return json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
+
+
+def missing(document: Any, known: Any, path: str = "") -> Iterator[str]:
+    """Yield the places of a document whose value is not in `known`, which may have more keys."""
+    if isinstance(document, dict) and isinstance(known, dict):
+        for key, value in document.items():
+            yield from missing(value, known.get(key), f"{path}.{key}")
+    elif isinstance(document, list) and isinstance(known, list) and len(document) == len(known):
+        for place, pair in enumerate(zip(document, known, strict=True)):
+            yield from missing(*pair, f"{path}[{place}]")
+    elif document != known:
+        yield path
+
+
+def test_every_key_is_one_of_grafanas_own_types() -> None:
+    assert list(missing(DASHBOARD, known_to_grafana(DASHBOARD))) == []
+    misspelt = json.loads(json.dumps(DASHBOARD).replace('"gridPos"', '"gridPosition"', 1))
+    assert list(missing(misspelt, known_to_grafana(misspelt))) == [".panels[0].gridPosition"]
 
 
 def test_the_dashboard_can_be_imported_and_asks_for_its_data_source() -> None:
@@ -98,10 +125,10 @@ def test_the_dashboard_can_be_imported_and_asks_for_its_data_source() -> None:
 
 
 FIGURES = {
-    "Goodput": ("goodput_ratio", None),
-    "Time to first token": ("ttft_s", "p95"),
-    "Time per output token": ("tpot_s", "p95"),
-    "Accuracy": ("accuracy_ratio", None),
+    "Goodput": ("goodput", None),
+    "Time to first token": ("ttft", "p95"),
+    "Time per output token": ("tpot", "p95"),
+    "Accuracy": ("accuracy", None),
     "Dollars per million output tokens": ("usd_per_million_output_tokens", None),
 }
 

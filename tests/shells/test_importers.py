@@ -16,21 +16,21 @@ from benchgate.model.deployment import Arm
 FIXTURES = Path(__file__).parents[1] / "fixtures/imports"
 READ = {
     "vllm.json": {
-        ("requests_per_s", None, "c2"): 0.4,
-        ("output_tokens_per_s", None, "c2"): 1.4,
-        ("error_ratio", None, "c2"): 0.0,
+        ("request_throughput", None, "c2"): 0.4,
+        ("output_throughput", None, "c2"): 1.4,
+        ("error_rate", None, "c2"): 0.0,
     },
-    "sglang.json": {("requests_per_s", None, "r2"): 0.25, ("output_tokens_per_s", None, "r2"): 1.0},
+    "sglang.json": {("request_throughput", None, "r2"): 0.25, ("output_throughput", None, "r2"): 1.0},
     "inference-perf-stage.json": {
-        ("requests_per_s", None, "r0.5"): 0.4,
-        ("output_tokens_per_s", None, "r0.5"): 20.0,
-        ("error_ratio", None, "r0.5"): 0.2,
+        ("request_throughput", None, "r0.5"): 0.4,
+        ("output_throughput", None, "r0.5"): 20.0,
+        ("error_rate", None, "r0.5"): 0.2,
     },
-    "lm-eval.json": {("accuracy_ratio", None, "arc_easy"): 0.75, ("accuracy_ratio", None, "triviaqa"): 0.4},
+    "lm-eval.json": {("accuracy", None, "arc_easy"): 0.75, ("accuracy", None, "triviaqa"): 0.4},
     "llm-d.yaml": {
-        ("requests_per_s", None, "c8"): 4.8,
-        ("output_tokens_per_s", None, "c8"): 500.5,
-        ("error_ratio", None, "c8"): 0.04,
+        ("request_throughput", None, "c8"): 4.8,
+        ("output_throughput", None, "c8"): 500.5,
+        ("error_rate", None, "c8"): 0.04,
     },
 }
 OF_TOOL = {
@@ -116,28 +116,28 @@ def test_every_number_is_of_the_candidate_and_has_no_interval() -> None:
 
 def test_percentiles_are_made_again_of_requests_and_are_observations() -> None:
     found = numbers(FIXTURES / "vllm-detailed.json")
-    assert found["ttft_sent_s", "p50", "c2"] == 0.2  # of 0.1, 0.2, 0.3, 0.4: interpolated it would be 0.25
-    assert found["ttft_sent_s", "p99", "c2"] == 0.4
-    assert found["tpot_s", "p50", "c2"] == pytest.approx(0.03)  # of three: one request has a single token
-    assert found["itl_s", "p90", "c2"] == 0.04
-    assert not {name for name, _, _ in found} & {"ttft_s", "e2e_s", "goodput_ratio"}
+    assert found["ttft_sent", "p50", "c2"] == 0.2  # of 0.1, 0.2, 0.3, 0.4: interpolated it would be 0.25
+    assert found["ttft_sent", "p99", "c2"] == 0.4
+    assert found["tpot", "p50", "c2"] == pytest.approx(0.03)  # of three: one request has a single token
+    assert found["itl", "p90", "c2"] == 0.04
+    assert not {name for name, _, _ in found} & {"ttft", "e2e", "goodput"}
 
 
 def test_failures_are_infinite_among_the_requests(tmp_path: Path) -> None:
     found = numbers(FIXTURES / "sglang-details.json")
-    assert found["error_ratio", None, "r2"] == pytest.approx(1 / 3)
-    assert found["ttft_sent_s", "p50", "r2"] == 0.2
-    assert ("ttft_sent_s", "p90", "r2") not in found  # a third of the requests never got there
-    assert ("tpot_s", "p90", "r2") not in found
+    assert found["error_rate", None, "r2"] == pytest.approx(1 / 3)
+    assert found["ttft_sent", "p50", "r2"] == 0.2
+    assert ("ttft_sent", "p90", "r2") not in found  # a third of the requests never got there
+    assert ("tpot", "p90", "r2") not in found
 
     def fail_one(document: Any) -> None:
         document.update(completed=3, failed=1, request_throughput=0.3)
         document["errors"][0] = "Bad Gateway"
 
     failing = numbers(altered("vllm-detailed.json", tmp_path, fail_one))
-    assert failing["error_ratio", None, "c2"] == 0.25
-    assert ("ttft_sent_s", "p99", "c2") not in failing
-    assert not {name for name, _, _ in failing} & {"itl_s"}
+    assert failing["error_rate", None, "c2"] == 0.25
+    assert ("ttft_sent", "p99", "c2") not in failing
+    assert not {name for name, _, _ in failing} & {"itl"}
 
 
 def test_an_answer_without_a_token_has_failed(tmp_path: Path) -> None:
@@ -146,31 +146,31 @@ def test_an_answer_without_a_token_has_failed(tmp_path: Path) -> None:
         document.update(total_output_tokens=13, output_throughput=1.3)
 
     path = altered("vllm-detailed.json", tmp_path, say_nothing)
-    assert numbers(path)["error_ratio", None, "c2"] == 0.25
+    assert numbers(path)["error_rate", None, "c2"] == 0.25
 
 
 def test_times_of_a_chat_backend_are_left_because_its_first_chunk_may_be_empty(tmp_path: Path) -> None:
     path = altered("vllm-detailed.json", tmp_path, lambda d: d.update(backend="openai-chat"))
     reading = read_file(path).reading
-    assert not {row.name for row in reading.rows} & {"ttft_sent_s", "tpot_s", "itl_s"}
+    assert not {row.name for row in reading.rows} & {"ttft_sent", "tpot", "itl"}
     assert "role" in reading.unmapped["$.ttfts"]
 
 
 def test_tokens_are_left_where_the_tool_may_take_as_many_as_were_asked_for(tmp_path: Path) -> None:
     path = altered("sglang-details.json", tmp_path, lambda d: d.update(backend="vllm-chat"))
     reading = read_file(path).reading
-    assert not {row.name for row in reading.rows} & {"output_tokens_per_s", "tpot_s"}
+    assert not {row.name for row in reading.rows} & {"output_throughput", "tpot"}
     assert "number requested" in reading.unmapped["$.output_throughput"]
 
 
 def test_a_report_of_guidellm_is_read_by_its_requests() -> None:
     found = numbers(FIXTURES / "guidellm.json")
     stage = "1-concurrent"
-    assert found["requests_per_s", None, stage] == pytest.approx(3 / 4)
-    assert found["output_tokens_per_s", None, stage] == pytest.approx(11 / 4)
-    assert found["error_ratio", None, stage] == 0.25
-    assert found["ttft_sent_s", "p50", stage] == pytest.approx(0.2)
-    assert ("ttft_sent_s", "p99", stage) not in found
+    assert found["request_throughput", None, stage] == pytest.approx(3 / 4)
+    assert found["output_throughput", None, stage] == pytest.approx(11 / 4)
+    assert found["error_rate", None, stage] == 0.25
+    assert found["ttft_sent", "p50", stage] == pytest.approx(0.2)
+    assert ("ttft_sent", "p99", stage) not in found
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_a_report_of_guidellm_that_tells_half_is_refused(change: Any, why: str, 
 
 def test_records_of_aiperf_give_first_output_and_gaps() -> None:
     found = numbers(FIXTURES / "aiperf.jsonl")
-    assert found["requests_per_s", None, "profiling"] == pytest.approx(0.5)
-    assert found["ttft_sent_s", "p50", "profiling"] == pytest.approx(0.1)
-    assert found["itl_s", "p99", "profiling"] == pytest.approx(0.04)
-    assert not {name for name, _, _ in found} & {"tpot_s", "output_tokens_per_s"}
+    assert found["request_throughput", None, "profiling"] == pytest.approx(0.5)
+    assert found["ttft_sent", "p50", "profiling"] == pytest.approx(0.1)
+    assert found["itl", "p99", "profiling"] == pytest.approx(0.04)
+    assert not {name for name, _, _ in found} & {"tpot", "output_throughput"}
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_failed_records_of_aiperf_are_infinite_and_leave_no_gaps(tmp_path: Path)
     path = tmp_path / "aiperf.jsonl"
     path.write_text(f"{lines[0]}\n{json.dumps(failed)}\n", encoding="utf-8")
     found = numbers(path)
-    assert found["error_ratio", None, "profiling"] == 0.5
-    assert ("ttft_sent_s", "p90", "profiling") not in found
-    assert "itl_s" not in {name for name, _, _ in found}
+    assert found["error_rate", None, "profiling"] == 0.5
+    assert ("ttft_sent", "p90", "profiling") not in found
+    assert "itl" not in {name for name, _, _ in found}
 
 
 def test_k6_is_refused_with_the_reasons() -> None:
@@ -246,7 +246,7 @@ def test_a_report_of_inference_perf_is_not_credited_with_tokens_that_the_tool_sp
     text = (FIXTURES / "llm-d.yaml").read_text(encoding="utf-8")
     path = tmp_path / "report.yaml"
     path.write_text(text.replace("tool: vllm-benchmark", "tool: inference-perf"), encoding="utf-8")
-    assert {name for name, _, _ in numbers(path)} == {"requests_per_s", "error_ratio"}
+    assert {name for name, _, _ in numbers(path)} == {"request_throughput", "error_rate"}
 
 
 def test_at_most_300_fields_are_listed(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_file_with_the_marks_of_two_tools_asks_which(tmp_path: Path) -> None:
     path = altered("vllm.json", tmp_path, mix)
     with pytest.raises(UsageError, match=r"vllm or inference-perf; name it with --from"):
         read_file(path)
-    assert numbers(path, "inference-perf")["error_ratio", None, "r0.5"] == 0.2
+    assert numbers(path, "inference-perf")["error_rate", None, "r0.5"] == 0.2
 
 
 def test_a_file_of_another_tool_than_is_said_is_told_by_what_it_lacks_and_has() -> None:
@@ -443,7 +443,7 @@ def test_several_results_in_one_file_are_to_be_given_one_by_one(tmp_path: Path) 
 def test_a_single_record_of_aiperf_is_a_file_of_it(tmp_path: Path) -> None:
     path = tmp_path / "aiperf.jsonl"
     path.write_text((FIXTURES / "aiperf.jsonl").read_text(encoding="utf-8").splitlines()[0], encoding="utf-8")
-    assert numbers(path)["requests_per_s", None, "profiling"] == 1.0
+    assert numbers(path)["request_throughput", None, "profiling"] == 1.0
     path.write_text('{"metadata": 7, "metrics": {}}', encoding="utf-8")
     with pytest.raises(UsageError, match="no known tool"):
         read_file(path)

@@ -56,13 +56,15 @@ for backend, endpoint in ((LocalChatCompletion, "chat"), (LocalCompletionsAPI, "
                      tokenized_requests=False)
     target = Target(Arm.BASELINE, "http://127.0.0.1:9", "m", DIALECTS["openai"])
     ours = RecordedModel(Job(target, endpoint, 1, 64, connect_s=1, total_s=1, tasks=()), None)
+    ours._ids, ours._rows = ("item",), range(1)
     prompts = [model.apply_chat_template(messages) if endpoint == "chat" else "2 + 2 =" for model in (theirs, ours)]
     assert prompts[0].encode("utf-8") == prompts[1].encode("utf-8")
     for kwargs in settings:
         expected = theirs._create_payload(
             theirs.create_message([prompts[0]]), generate=True, gen_kwargs=dict(kwargs), seed=1234
         )
-        body, unsent = ours._body(SimpleNamespace(args=(prompts[1], dict(kwargs))))
+        prompt, unsent = ours._prompt(SimpleNamespace(args=(prompts[1], dict(kwargs)), task_name="t", doc_id=0))
+        body = ours._body(prompt)
         assert body == expected, (body, expected)
         assert unsent == (["e"] if endpoint == "chat" and len(kwargs["until"]) == 5 else [])
 """

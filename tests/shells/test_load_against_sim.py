@@ -49,7 +49,7 @@ EXPECTED: dict[str, ErrorClass | str] = {
 SILENT = ("hang-after:3", "no-answer", "endless")
 OF_CONTENT = {  # well-formed answers, in which only guards over a whole stage see what is wrong
     "usage-times", "other-model", "half-text", "reasoning-only", "blank-text", "zero-width-text", "repeated-text",
-    "unasked-call", "second-choice", "fast-when-seen", "other-script",
+    "unasked-call", "second-choice", "fast-when-seen", "other-script", "wrong-answer",
 }  # fmt: skip
 
 

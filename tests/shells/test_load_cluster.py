@@ -1,5 +1,6 @@
 import asyncio
 import os
+import pickle
 import re
 import signal
 import socket
@@ -195,6 +196,30 @@ def kill_load_process(dask_worker: Any) -> None:
     process = cluster_job._PROCESSES[dask_worker.address][1]
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
+
+
+def test_worker_that_is_stopped_for_good_is_given_up(
+    two: Cluster, fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scheduler would wait five minutes for it, or for ever."""
+    monkeypatch.setattr(cluster, "_SILENT_S", 2.0)
+    monkeypatch.setattr(cluster, "_RENEW_S", 0.2)
+    first, _ = two.workers
+    pid = two.pid(first)
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 6":
+            os.kill(pid, signal.SIGSTOP)
+            return [30.0]
+        return [WHOLE]
+
+    try:
+        with ScriptedServer(respond) as server:
+            result = fleet.run(shard_of(server.url, closed(12, concurrency=2)))
+    finally:
+        os.kill(pid, signal.SIGKILL)  # its nanny starts another one
+    assert result.client.faults == (f"worker 1 of 2 at {first} did not answer for 2 s",)
+    assert [number for number, error in enumerate(result.requests.error) if error is None] == [1, 3, 5, 7, 9, 11]
 
 
 def test_worker_that_is_told_the_start_too_late_is_named(
@@ -445,3 +470,21 @@ def test_clock_is_found_within_what_is_said_to_be_uncertain() -> None:
     assert clock is not None
     assert clock.uncertainty_ns >= 2_500_000
     assert abs(clock.offset_ns - 9_000_000_000) <= clock.uncertainty_ns
+
+
+def test_shard_with_its_key_is_no_argument_of_a_task(two: Cluster, fleet: ClusterFleet) -> None:
+    """The scheduler keeps the arguments of tasks, and shows them on its pages."""
+    key = "key-c4nary-of-a-cluster"
+    submitted: list[bytes] = []
+    submit = Client.submit
+
+    def note(self: Client, function: object, *arguments: object, **options: object) -> object:
+        submitted.append(pickle.dumps((arguments, options)))
+        return submit(self, function, *arguments, **options)  # type: ignore[no-untyped-call, arg-type]
+
+    with ScriptedServer(answering(lambda received: "a b c")) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "submit", note)
+        shard = shard_of(server.url, closed(4, concurrency=2))
+        fleet.run(replace(shard, target=replace(shard.target, api_key=key)))
+        assert all(one.headers["authorization"] == f"Bearer {key}" for one in server.requests)
+    assert len(submitted) == 2 and not any(key.encode() in arguments for arguments in submitted)

@@ -1,5 +1,8 @@
 """What a worker of a cluster does with a shard, without a cluster: once, for one load test at a time, for a client."""
 
+import os
+import signal
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -61,6 +64,30 @@ def test_load_ends_when_its_client_is_gone(here: Any, monkeypatch: pytest.Monkey
     def respond(received: Received) -> Iterable[Step]:
         if received.prompt == "prompt 1":
             monkeypatch.setattr(cluster_job, "_LEASE_S", 0.0)
+            return [600.0]
+        return [WHOLE]
+
+    with ScriptedServer(respond) as server:
+        cluster_job.assign("ours", "a", shard_of(server.url, closed(3)), here)
+        cluster_job.start("a", time.time_ns())
+        result = do("a")
+    assert result.requests.error == (None, ErrorClass.CLIENT, ErrorClass.CLIENT)
+    assert result.client.faults == ("worker 1 of 1 was lost",)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU clock of another process is Linux's")
+def test_load_process_that_hangs_is_given_up_though_its_client_waits(
+    here: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped for good, as one that waits for a dead network disk; the lease is renewed all the time."""
+    monkeypatch.setattr("benchgate.load.workers._STUCK_S", 1.0)
+    monkeypatch.setattr(cluster_job, "_LEASE_S", float("inf"))
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.prompt == "prompt 1":
+            pid = cluster_job._PROCESSES[here.address][1].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
             return [600.0]
         return [WHOLE]
 

@@ -536,3 +536,90 @@ def test_arguments_of_a_tool_are_put_together_from_their_pieces() -> None:
     pieces = [call(0, '{"a"', "x"), call(1, "{}", "y"), call(0, ": 1}"), call(0, '{"b": 2}', "z")]
     words = content_of(response(pieces).body, asked("chat", stream=True))
     assert list(words.arguments.values()) == ['{"a": 1}', "{}", '{"b": 2}']
+
+
+SPEECH = asked("transcriptions")
+SPOKEN = asked("transcriptions", stream=True)
+SECONDS = {"type": "duration", "seconds": 4}
+DONE = b"data: [DONE]\n\n"
+
+
+def spoken(form: str) -> ModelRequest:
+    return replace(SPEECH, fields={"response_format": form})
+
+
+def part(text: str, reason: str | None = None, **more: object) -> bytes:
+    choice = {"delta": {"content": text}} | ({} if reason is None else {"finish_reason": reason})
+    return event({"id": "trsc-1", "object": "transcription.chunk", "model": "w", "choices": [choice], **more})
+
+
+def test_transcription_in_one_piece_is_whole_in_each_of_its_forms() -> None:
+    verbose = {"task": "transcribe", "duration": "3.9", "language": "en", "text": "so it is", "segments": []}
+    for ask, body in (
+        (SPEECH, {"text": "so it is", "usage": SECONDS}),
+        (spoken("verbose_json"), verbose),
+        (spoken("verbose_json"), verbose | {"duration": 3.9}),
+        (spoken("text"), {"text": "so it is"}),  # vLLM's answer to `text`
+    ):
+        record = document(ask, body)
+        assert (record.error, record.finish_reason, record.chunk_ns, record.answer_chars) == (None, "stop", (110,), 6)
+        assert (record.output_tokens, record.token_source) == (1, TokenSource.CHUNKS)
+    framed = replace(response([b"so it is"]), head=Head("HTTP/1.1", 200, {"content-length": "8"}))
+    record = decode(7, 90, EPOCH, framed, ask=spoken("text"))
+    assert (record.error, record.finish_reason, record.answer_chars) == (None, "stop", 6)
+    counted = {"type": "tokens", "input_tokens": 14, "output_tokens": 3, "total_tokens": 17}
+    record = document(SPEECH, {"text": "so it is", "usage": counted})
+    assert (record.input_tokens, record.output_tokens, record.token_source) == (14, 3, TokenSource.USAGE)
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "error"),
+    [
+        ("json", b'{"text": ""}', ErrorClass.EMPTY),
+        ("json", b'{"text": null}', ErrorClass.PROTOCOL),
+        ("json", b'{"text": ["so"]}', ErrorClass.PROTOCOL),
+        ("json", b"so it is", ErrorClass.PROTOCOL),
+        ("json", b'{"error": {"message": "no such model"}}', ErrorClass.STREAM_BROKEN),
+        ("json", b'{"generated_text": "so"}', ErrorClass.PROTOCOL),
+        ("verbose_json", b'{"text": "so"}', ErrorClass.PROTOCOL),
+        ("verbose_json", b'{"text": "so", "duration": "long"}', ErrorClass.PROTOCOL),
+        ("verbose_json", b'{"text": "so", "duration": 0}', ErrorClass.PROTOCOL),
+        ("text", b" ", ErrorClass.EMPTY),
+        ("text", b'{"error": "aborted"}', ErrorClass.STREAM_BROKEN),
+    ],
+)
+def test_transcription_of_another_form_or_without_a_text_is_a_failure(
+    form: str, body: bytes, error: ErrorClass
+) -> None:
+    assert read(spoken(form), body).error is error
+
+
+def test_transcription_streams_as_openai_sends_it() -> None:
+    counted = {"type": "tokens", "input_tokens": 14, "output_tokens": 3, "total_tokens": 17}
+    deltas = [event({"type": "transcript.text.delta", "delta": text}) for text in ("so", " it is")]
+    done = event({"type": "transcript.text.done", "text": "so it is", "usage": counted})
+    record = read(SPOKEN, *deltas, done)
+    assert (record.error, record.finish_reason, record.chunk_ns, record.end_ns) == (None, "stop", (110, 120), 130)
+    assert (record.output_tokens, record.input_tokens, record.answer_chars) == (3, 14, 6)
+    assert read(SPOKEN, done).chunk_ns == (110,)  # in one piece
+    assert read(SPOKEN, *deltas).error is ErrorClass.STREAM_BROKEN
+    assert read(SPOKEN, *deltas, event({"type": "transcript.text.done"})).error is ErrorClass.PROTOCOL
+    assert read(SPOKEN, event({"type": "transcript.text.done", "text": ""})).error is ErrorClass.EMPTY
+    failed = read(SPOKEN, deltas[0], event({"type": "error", "error": {"message": "gone"}}))
+    assert (failed.error, failed.error_detail) == (ErrorClass.STREAM_BROKEN, "error inside the stream: gone")
+
+
+def test_transcription_streams_as_vllm_sends_it_also_in_parts() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14}
+    last = event({"id": "trsc-1", "object": "transcription.chunk", "choices": [], "usage": usage})
+    one = read(SPOKEN, part("so"), part(" it is", "stop"), last, DONE)
+    assert (one.error, one.finish_reason, one.chunk_ns, one.output_tokens) == (None, "stop", (110, 120), 9)
+    parts = [part("so"), part(" it", "length"), part(" is"), part(" so", "stop")]
+    two = read(SPOKEN, *parts, DONE)
+    assert (two.error, two.finish_reason, two.chunk_ns, two.end_ns) == (None, "length", (110, 120, 130, 140), 140)
+    for cut in (parts[:2], parts):  # a finish reason alone ends a part, not the answer
+        assert read(SPOKEN, *cut).error is ErrorClass.STREAM_BROKEN
+    assert read(SPOKEN, *parts, part("", "abort"), DONE).error is ErrorClass.STREAM_BROKEN
+    assert read(SPOKEN, part("", "stop"), DONE).error is ErrorClass.EMPTY
+    whole = read(SPOKEN, json.dumps({"text": "so it is"}).encode())
+    assert whole.error_detail == "one JSON document where a stream of events was requested"

@@ -58,11 +58,11 @@ def test_a_saved_load_is_a_run_measured_by_benchgate_load(kept: str) -> None:
         run = store.run(store.resolve("before"))
         metrics = {(row.name, row.statistic): row for row in store.metrics(run.id)}
     assert run.measured_by == "benchgate load" and run.suite_name == "load"
-    tpot = metrics["tpot_s", "p50"]
+    tpot = metrics["tpot", "p50"]
     assert (tpot.arm, tpot.stage, tpot.n) == (Arm.CANDIDATE, "c2", 60)
     assert tpot.lower is not None and tpot.upper is not None
     assert tpot.lower <= tpot.value <= tpot.upper
-    assert {"requests_per_s", "output_tokens_per_s", "error_ratio", "goodput_ratio"} <= {name for name, _ in metrics}
+    assert {"request_throughput", "output_throughput", "error_rate", "goodput"} <= {name for name, _ in metrics}
 
 
 def test_neither_the_key_nor_the_path_of_the_address_is_stored(kept: str) -> None:
@@ -77,13 +77,13 @@ def test_two_saved_loads_are_compared_with_intervals_and_decide_nothing(kept: st
     document: Any = json.loads(result.stdout)
     assert document["promotes"] is False
     assert "not measure the same workload" not in text.stdout
-    (tpot,) = (one for one in document["numbers"] if (one["name"], one["statistic"]) == ("tpot_s", "p50"))
+    (tpot,) = (one for one in document["numbers"] if (one["name"], one["statistic"]) == ("tpot", "p50"))
     assert 0 < tpot["change_lower_ratio"] < tpot["change_ratio"] < tpot["change_upper_ratio"]
-    assert "tpot_s p50 c2" in text.stdout and "intervals cover the variation inside each run" in text.stdout
+    assert "tpot p50 c2" in text.stdout and "intervals cover the variation inside each run" in text.stdout
 
 
 def test_trend_sees_saved_loads_and_promote_refuses_them(kept: str) -> None:
-    trend = quick_command.told("trend", "tpot_s", "--suite", "load", "--store", kept)
+    trend = quick_command.told("trend", "tpot", "--suite", "load", "--store", kept)
     assert "before" in trend.stdout and "after" in trend.stdout
     with pytest.raises(UsageError):
         quick_command.told("promote", "after", "--store", kept)
@@ -97,11 +97,11 @@ def test_a_label_that_is_taken_is_refused_before_a_request_is_sent(kept: str) ->
 
 
 def row(value: float, lower: float | None, upper: float | None) -> MetricRow:
-    return MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "c2", None, value, 60, lower, upper)
+    return MetricRow(Arm.CANDIDATE, "ttft", "p50", "c2", None, value, 60, lower, upper)
 
 
 def pair(before: MetricRow | None, after: MetricRow | None) -> NumberPair:
-    return NumberPair("ttft_s", "p50", "c2", None, before, after, None, None)
+    return NumberPair("ttft", "p50", "c2", None, before, after, None, None)
 
 
 def test_the_interval_of_a_change_joins_those_of_both_runs() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from benchgate.errors import UsageError
 from benchgate.integrations.github_feedback import CheckState, Message
@@ -21,6 +27,8 @@ from tests.fakes import evidence as fake
 from tests.fakes.receiver import Receiver, receiving
 
 EVIDENCE = fake.evidence()
+_IDS = ("traceId", "spanId", "parentSpanId")
+Export = TypeVar("Export", ExportTraceServiceRequest, ExportMetricsServiceRequest)
 MESSAGE = Message("tiny-q4", "q4", EVIDENCE.run.id, Outcome.BLOCK, CheckState.FAILURE, "BLOCK", lambda budget: "")
 
 
@@ -38,6 +46,40 @@ def sent(receiver: Receiver, outcome: Outcome = Outcome.BLOCK, doubt: str | None
 
 def attributes(of: Any) -> dict[str, Any]:
     return {one["key"]: next(iter(one["value"].values())) for one in of["attributes"]}
+
+
+def as_protobuf(document: Any, message: Export) -> Export:
+    """Read OTLP's JSON into its own message. Unknown fields are errors; ids are hexadecimal there, and base64 here."""
+
+    def decoded(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: decoded(inner, name) for name, inner in value.items()}
+        if isinstance(value, list):
+            return [decoded(inner) for inner in value]
+        return base64.b64encode(bytes.fromhex(value)).decode() if key in _IDS else value
+
+    json_format.ParseDict(decoded(document), message)
+    return message
+
+
+def test_what_is_sent_are_messages_of_opentelemetry() -> None:
+    with receiving([200]) as receiver:
+        trace, histograms = sent(receiver)
+    spans = as_protobuf(trace, ExportTraceServiceRequest()).resource_spans[0].scope_spans[0].spans
+    assert [len(span.trace_id) for span in spans] == [16] * (1 + len(EVIDENCE.load))
+    assert {len(span.span_id) for span in spans} == {8}
+    assert {span.parent_span_id for span in spans[1:]} == {spans[0].span_id}
+    assert all(0 < span.start_time_unix_nano <= span.end_time_unix_nano for span in spans)
+    assert spans[0].status.code == Status.STATUS_CODE_ERROR
+    metrics = as_protobuf(histograms, ExportMetricsServiceRequest()).resource_metrics[0].scope_metrics[0].metrics
+    for metric in metrics:
+        assert metric.WhichOneof("data") == "histogram"
+        assert metric.histogram.aggregation_temporality != AggregationTemporality.AGGREGATION_TEMPORALITY_UNSPECIFIED
+        for point in metric.histogram.data_points:
+            assert sum(point.bucket_counts) == point.count
+            assert list(point.explicit_bounds) == sorted(point.explicit_bounds)
+    with pytest.raises(json_format.ParseError, match="spanz"):
+        as_protobuf({"resourceSpans": [{"scopeSpans": [{"spanz": []}]}]}, ExportTraceServiceRequest())
 
 
 def test_the_run_is_one_trace_and_every_stage_a_span_in_it() -> None:

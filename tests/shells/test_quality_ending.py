@@ -87,6 +87,21 @@ def test_tasks_that_never_began_are_observed_as_faults_too(cut_short: Observed) 
         assert (never_begun.items, never_begun.expected_n) == ((), 5)
 
 
+def test_process_that_is_stopped_for_good_is_ended_at_the_time_limit(tmp_path: Path) -> None:
+    """By default that is after `quality.timeout`, 900 s; a stopped process ends at SIGKILL alone."""
+
+    def stop(arm: Arm, task: str, answered: int) -> None:
+        if answered == 2:
+            os.kill(*child_pids(tmp_path), signal.SIGSTOP)
+
+    with ScriptedServer(answering(right_answer, after_s=0.3)) as server:
+        [observed] = evaluate(only_baseline(server.url), [ITALIAN], settings(timeout="3s"), tmp_path, on_progress=stop)
+    assert observed.fault == "timed out after 3.00 s with tasks unfinished"
+    assert 2 <= len(observed.items) < observed.expected_n
+    [pid] = child_pids(tmp_path)
+    assert not is_running(pid)
+
+
 def test_an_interrupt_keeps_the_answers_and_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     work_dir = Path("logs/run")  # neither absolute nor there yet

@@ -9,11 +9,10 @@ import pytest
 
 from benchgate.model.verdict import Difference, Outcome, Verdict
 from benchgate.report.document import document_json, verdict_document
-from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
 from benchgate.report.text import render_text
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
+from tests.fakes.rendered import render_html, render_markdown
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

@@ -9,11 +9,10 @@ import pytest
 from benchgate.model.records import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
 from benchgate.report import display
-from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
 from benchgate.report.section import Section
 from benchgate.report.sections.divergence import divergence_section
 from tests.fakes import evidence as fakes
+from tests.fakes.rendered import render_html, render_markdown
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

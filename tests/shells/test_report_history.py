@@ -8,11 +8,10 @@ from benchgate.model.deployment import Arm
 from benchgate.model.history import PastCheck, PastRun, past_arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Scale, Unit
-from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
 from benchgate.report.section import Section
 from benchgate.report.sections.history import history_section
 from tests.fakes import evidence as fake
+from tests.fakes.rendered import render_html, render_markdown
 
 MINUS = "\N{MINUS SIGN}"
 LAST = "Last promoted run of the same measurement:"

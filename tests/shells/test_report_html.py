@@ -15,12 +15,13 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import html
-from benchgate.report.html import page_of, render_html
+from benchgate.report.html import page_of
 from benchgate.report.view import report_view
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.drills import drill
 from tests.fakes.measured import measured
+from tests.fakes.rendered import render_html
 from tests.golden import assert_golden
 
 VOID = {"meta", "br", "img", "input", "base", "link", "hr"}

@@ -8,10 +8,10 @@ import pytest
 
 from benchgate.model.run import LoadEnd
 from benchgate.model.verdict import Outcome, policy_sha256
-from benchgate.report.html import render_html
 from benchgate.report.sections.load import load_end_lines
 from benchgate.report.text import render_text
 from tests.fakes import evidence as fake
+from tests.fakes.rendered import render_html
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

@@ -14,10 +14,11 @@ from benchgate.escape import markdown_code, markdown_prose
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import markdown
-from benchgate.report.markdown import COMMENT_BYTES, SUMMARY_BYTES, markdown_of, render_markdown
+from benchgate.report.markdown import COMMENT_BYTES, SUMMARY_BYTES, markdown_of
 from benchgate.report.view import ReportView
 from tests.fakes import evidence as fake
 from tests.fakes import hostile
+from tests.fakes.rendered import render_markdown
 from tests.golden import assert_golden
 
 LIVE_ON_GITHUB = re.compile(r"(?i)@[a-z0-9]|#\d|gh-\d|://|www\.[a-z]|mailto:[a-z]|:[a-z+_-]+:|:\+1:")

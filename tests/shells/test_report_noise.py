@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from benchgate.model.noise import FalseBlocks, NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
-from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
 from benchgate.report.sections.noise import noise_section
 from tests.fakes import evidence as fakes
+from tests.fakes.rendered import render_html, render_markdown
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

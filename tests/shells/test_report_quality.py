@@ -234,8 +234,8 @@ def test_a_group_of_tasks_stands_below_its_tasks_and_the_check_on_it_beside_it()
     renamed = {"add": "mmlu/mmlu_law", "sort": "mmlu/mmlu_art"}
     quality = [replace(o, task=renamed[o.task]) for o in evidence.quality]
     quality += [replace(o, task="arc") for o in evidence.quality if o.task == "add"]
-    verdict = replace(fake.verdict(), checks=(replace(fake.check(), metric="accuracy", task="mmlu", margin=0.05,
-                                                      scale=Scale.DIFFERENCE),))  # fmt: skip
+    check = replace(fake.check(), metric="accuracy", task="mmlu", stage=None, margin=0.05, scale=Scale.DIFFERENCE)
+    verdict = replace(fake.verdict(), checks=(check,))
     rows = task_rows(compare(replace(evidence, quality=tuple(quality))), verdict, named)
     assert [(row.task, row.pooled) for row in rows] == [
         ("mmlu/mmlu_law", False), ("mmlu/mmlu_art", False), ("mmlu", True), ("arc", False), ("all tasks", True)

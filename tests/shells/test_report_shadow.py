@@ -9,11 +9,10 @@ import pytest
 
 from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
-from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
 from benchgate.report.section import Example, Examples, Section, walk
 from benchgate.report.sections.shadow import shadow_section
 from tests.fakes import evidence as fake
+from tests.fakes.rendered import render_html, render_markdown
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 

@@ -12,7 +12,6 @@ from benchgate.gate.judge import doubted, judge
 from benchgate.model.run import BudgetReading
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.document import Terms
-from benchgate.report.markdown import render_markdown
 from benchgate.report.screen import Screen
 from benchgate.report.text import render_text
 from benchgate.report.view import report_view
@@ -21,6 +20,7 @@ from tests.fakes import evidence as fake
 from tests.fakes import hostile
 from tests.fakes.drills import drill
 from tests.fakes.measured import SuiteText, measured
+from tests.fakes.rendered import render_markdown
 from tests.golden import assert_golden
 
 MINUS = "\N{MINUS SIGN}"

@@ -49,7 +49,7 @@ def values(*numbers: float, limits: float | None = 0.1, promoted: int | None = N
 
 def chart(*series: TrendSeries, marks: tuple[TrendMark, ...] = (), breaks: tuple[int, ...] = ()) -> TrendChart:
     days = tuple(f"2026-01-{day:02}" for day in range(1, 1 + max(len(one.values) for one in series)))
-    return TrendChart("ttft_s", "TTFT p50", days, series, marks, frozenset(breaks))
+    return TrendChart("ttft", "TTFT p50", days, series, marks, frozenset(breaks))
 
 
 def point(run: str, value: float, **changes: object) -> TrendPoint:
@@ -120,7 +120,7 @@ def test_there_is_room_for_the_whole_name_of_each_line() -> None:
 def test_what_was_promoted_against_its_verdict_is_ringed_and_not_filled() -> None:
     of = [point("a", 1, promoted="overridden", outcome=outcome) for outcome in (Outcome.BLOCK, Outcome.INVALID)]
     for one, became in zip(of, ("not let through", "INVALID"), strict=True):
-        svg = inline_svg(chart_of([one], "ttft_s", None), "")
+        svg = inline_svg(chart_of([one], "ttft", None), "")
         assert [p for p in paths(svg) if p.get("fill-opacity") == "0" and p.get("stroke") == "#3d7dd8"]
         assert [p for p in paths(svg) if p.get("stroke") == "currentColor" and p.get("stroke-width") == "1.5"]
         (told,) = (title.text for title in ElementTree.fromstring(svg).iter("title"))
@@ -157,7 +157,7 @@ def test_which_end_is_the_newest_is_said_in_words_and_days_do_not_meet() -> None
 def test_a_point_says_its_line_its_run_and_its_value() -> None:
     limits = {"lower": 0.09, "upper": 0.12}
     points = [point("a", 0.1, **limits), point("b<b>", 0.2, outcome=Outcome.BLOCK), point("c", 0.3, promoted="yes")]
-    svg = inline_svg(chart_of(points, "ttft_s", "p50"), "")
+    svg = inline_svg(chart_of(points, "ttft", "p50"), "")
     assert [one.text for one in ElementTree.fromstring(svg).iter("title")] == [
         "c4, a, 2026-01-01 00:00 UTC: 100 ms (90.0 ms to 120 ms)",
         "c4, c, 2026-01-01 00:00 UTC, promoted: 300 ms",
@@ -202,47 +202,47 @@ def test_no_name_of_a_stage_becomes_markup() -> None:
 
 
 def test_a_picture_of_its_own_is_whole_and_on_white() -> None:
-    svg = svg_file(trend_spec(chart_of([point("a", 0.1), point("b", 0.2)], "ttft_s", "p50")), "ttft")
+    svg = svg_file(trend_spec(chart_of([point("a", 0.1), point("b", 0.2)], "ttft", "p50")), "ttft")
     root = ElementTree.fromstring(svg)
     assert root.tag == f"{SVG}svg" and root.find(f"{SVG}rect") is not None
     assert "currentColor" not in svg
 
 
 def test_a_png_has_twice_the_pixels() -> None:
-    document = trend_document([point("a", 0.1), point("b", 0.2)], TrendFormat.PNG, "ttft_s", "p50")
+    document = trend_document([point("a", 0.1), point("b", 0.2)], TrendFormat.PNG, "ttft", "p50")
     assert isinstance(document, bytes) and document.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">II", document[16:24]) == (720, 532)
 
 
 def test_lines_of_suites_and_stages_are_told_apart_until_they_are_too_many() -> None:
-    drawn = chart_of([point("a", 1), point("b", 2, suite="t"), point("b", 3, suite="t", stage="c8")], "ttft_s", "p50")
+    drawn = chart_of([point("a", 1), point("b", 2, suite="t"), point("b", 3, suite="t", stage="c8")], "ttft", "p50")
     assert [one.name for one in drawn.series] == ["s c4", "t c4", "t c8"]
     assert [one.at for line in drawn.series for one in line.values] == [0, 1, 1]
     many = [point("a", 1, stage=f"c{n}") for n in range(MOST_SERIES + 1)]
     with pytest.raises(UsageError, match=r"5 lines are too many for one chart .* s c0, s c1"):
-        chart_of(many, "ttft_s", "p50")
+        chart_of(many, "ttft", "p50")
 
 
 def test_no_line_goes_from_one_candidate_to_another() -> None:
     of = [point("a", 1), point("b", 2, deployment="fast"), point("c", 3)]
     for by, names in ((None, ("new", "fast")), ("suite", ("s new", "s fast"))):
-        drawn = chart_of(of, "ttft_s", "p50", by)
+        drawn = chart_of(of, "ttft", "p50", by)
         assert [[one.at for one in line.values] for line in drawn.series] == [[0, 2], [1]]
         assert [line.name for line in drawn.series] == [f"{name}{' c4' * (by is None)}" for name in names]
-    assert len(chart_of([one._replace(model="m") for one in of], "ttft_s", "p50", "model").series) == 1
+    assert len(chart_of([one._replace(model="m") for one in of], "ttft", "p50", "model").series) == 1
     with pytest.raises(UsageError, match=r"--deployment, .* s n0 c4, s n1 c4"):
-        chart_of([point("a", 1, deployment=f"n{number}") for number in range(MOST_SERIES + 1)], "ttft_s", "p50")
-    svg = trend_document(of, TrendFormat.SVG, "ttft_s", "p50")
+        chart_of([point("a", 1, deployment=f"n{number}") for number in range(MOST_SERIES + 1)], "ttft", "p50")
+    svg = trend_document(of, TrendFormat.SVG, "ttft", "p50")
     assert isinstance(svg, str) and "ttft p50 of the candidates new, fast, oldest run first" in svg
 
 
 def test_a_withdrawn_run_has_no_ring() -> None:
-    drawn = chart_of([point("a", 1, promoted="withdrawn"), point("b", 1, promoted="overridden")], "ttft_s", "p50")
+    drawn = chart_of([point("a", 1, promoted="withdrawn"), point("b", 1, promoted="overridden")], "ttft", "p50")
     assert [one.promoted for one in drawn.series[0].values] == [False, True]
 
 
 def test_a_spreadsheet_runs_nothing_out_of_a_table() -> None:
-    document = trend_document([point("a", 0.1, label="=cmd|'/c calc'!A1")], TrendFormat.CSV, "ttft_s", "p50")
+    document = trend_document([point("a", 0.1, label="=cmd|'/c calc'!A1")], TrendFormat.CSV, "ttft", "p50")
     assert isinstance(document, str)
     (row,) = csv.DictReader(io.StringIO(document))
     assert row["label"].startswith("'=cmd") and (row["value"], row["outcome"], row["lower"]) == ("0.1", "PASS", "")
@@ -250,7 +250,7 @@ def test_a_spreadsheet_runs_nothing_out_of_a_table() -> None:
 
 def test_no_text_of_a_table_begins_a_line_of_its_own() -> None:
     told = point("a", 0.1, hardware="1 x H\n::error::pwned", engine="\n=cmd", model=" \u2028=cmd")
-    document = trend_document([told], TrendFormat.CSV, "ttft_s", "p50")
+    document = trend_document([told], TrendFormat.CSV, "ttft", "p50")
     assert isinstance(document, str) and len(document.splitlines()) == 2
     (row,) = csv.DictReader(io.StringIO(document))
     assert (row["hardware"], row["engine"]) == ("1 x H ::error::pwned", "' =cmd")
@@ -259,7 +259,7 @@ def test_no_text_of_a_table_begins_a_line_of_its_own() -> None:
 
 def test_no_label_is_a_command_to_a_runner_or_a_terminal() -> None:
     hostile = point("a", 0.1, label="x\n::error::pwned \x1b[2J", started_at="::warning::y")
-    document = trend_document([hostile], TrendFormat.TEXT, "ttft_s", "p50")
+    document = trend_document([hostile], TrendFormat.TEXT, "ttft", "p50")
     assert isinstance(document, str)
     assert len(document.splitlines()) == 2 and "\x1b" not in document
     assert not any(line.startswith("::") for line in document.splitlines())
@@ -269,11 +269,11 @@ def test_a_table_on_a_terminal_fits_it() -> None:
     one = point(
         "a", 0.1, suite="a-suite-with-a-long-name", deployment="awq-marlin-with-fp8-kv", label="nightly-2026-11"
     )
-    document = trend_document([one], TrendFormat.TEXT, "ttft_s", "p50", screen=Screen(80))
+    document = trend_document([one], TrendFormat.TEXT, "ttft", "p50", screen=Screen(80))
     assert isinstance(document, str)
     heading, row = document.splitlines()
     assert max(len(heading), len(row)) <= 80
-    assert heading.split()[-2:] == ["ttft_s", "p50"] and row.endswith("100 ms")
+    assert heading.split()[-2:] == ["ttft", "p50"] and row.endswith("100 ms")
 
 
 def test_pixels_are_not_printed() -> None:

@@ -273,10 +273,6 @@ def test_harm_that_is_shown_stands_though_a_guard_says_that_something_is_missing
     assert "<b>The measurement cannot promote anything, but the regressions that it shows count:</b>" in rest
     assert "Do not use" not in markdown_of(seen)
     assert "do not use" in page_of(view(Outcome.INVALID, missing))
-    spoilt = view(
-        Outcome.BLOCK, replace(missing, invalidates=("quality",))
-    )  # it takes a check's say, so none of these blocks
-    assert spoilt.unusable.quality and not spoilt.unusable.load
 
 
 def test_a_page_on_which_no_guard_objects_marks_nothing() -> None:

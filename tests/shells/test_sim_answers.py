@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.model.request import Endpoint
+from benchgate.plan.media import data_url, speech_wav
 from benchgate.sim.content import Unsupported, json_pieces
 from benchgate.sim.encoders import ChoiceScript, ResponseScript, Script, Usage
 from benchgate.sim.endpoints import SERVED
@@ -19,6 +22,7 @@ from benchgate.sim.requests import ApiRequest, Refused
 from benchgate.sim.router import affinity_of, preferred
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import SimSettings
+from benchgate.targets.multipart import form_body
 
 PLAIN = sim_settings()
 PERSON: dict[str, Any] = {
@@ -302,6 +306,75 @@ def test_images_count_when_they_are_taken_and_are_refused_else() -> None:
     assert asked(body, served=sim_settings(image_tokens=50)).input_tokens == 52
     with pytest.raises(Refused, match="content of text"):
         asked(body)
+
+
+def test_audio_and_videos_count_when_they_are_taken_and_are_refused_else() -> None:
+    wav = b64encode(speech_wav(2.0, np.random.default_rng(1))).decode()
+    served = sim_settings(audio_tokens=10, video_tokens=30)
+    for part, tokens in (
+        ({"type": "input_audio", "input_audio": {"data": wav, "format": "wav"}}, 20),
+        ({"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{wav}"}}, 20),
+        ({"type": "audio_url", "audio_url": {"url": "https://h/a.wav"}}, 100),
+        ({"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}, 30),
+        ({"type": "video_url", "video_url": {"url": "http://h/a.mp4"}}, 30),
+    ):
+        body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "a b"}, part]}]}
+        assert asked(body, served=served).input_tokens == 2 + tokens
+        with pytest.raises(Refused, match="content of text"):
+            asked(body)
+    for part, says in (
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "unsupported audio"),
+        ({"type": "input_audio"}, "HTTP or data URL"),
+        ({"type": "video_url", "video_url": {"url": "data:video/mp4;base64,-"}}, "unsupported video"),
+        ({"type": "video_url", "video_url": {"url": "a.mp4"}}, "HTTP or data URL"),
+    ):
+        with pytest.raises(Refused, match=says):
+            asked({"messages": [{"role": "user", "content": [part]}]}, served=served)
+
+
+def transcribed(fields: dict[str, object], served: SimSettings = PLAIN) -> ApiRequest:
+    wav = data_url(speech_wav(4.0, np.random.default_rng(1)), "audio/wav")
+    return SERVED["transcriptions"].request("", form_body({"file": wav} | fields).content, served)
+
+
+def test_transcript_is_as_long_as_the_speech_and_comes_in_the_form_that_was_requested() -> None:
+    request = transcribed({})
+    assert (request.input_tokens, request.output_tokens, request.finish_reason, request.stream) == (
+        200,
+        10,
+        "stop",
+        False,
+    )
+    assert transcribed({"stream": True, "max_completion_tokens": 3}).finish_reason == "length"
+    assert transcribed({}, sim_settings(output_tokens=(7, 7), audio_tokens=1)).output_tokens == 7
+    said = {
+        form: SERVED["transcriptions"].script(transcribed({"response_format": form}), 1, 1).document("stop", None)
+        for form in ("json", "text", "verbose_json")
+    }
+    text = said["text"].decode()
+    assert json.loads(said["json"]) == {"text": text, "usage": {"type": "duration", "seconds": 4}}
+    assert (json.loads(said["verbose_json"])["duration"], len(text.split())) == ("4.0", 10)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"file": None, "language": "en"}, "file-like object"),
+        ({"file": "data:audio/wav;base64,AAAA"}, "unsupported audio"),
+        ({"response_format": "srt"}, "Currently only support"),
+        ({"response_format": "verbose_json", "stream": True}, "doesn't support streaming"),
+        ({"model": "nope"}, "does not exist"),
+    ],
+)
+def test_transcription_that_cannot_be_made_is_refused(fields: dict[str, object], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        transcribed(fields)
+
+
+def test_body_that_is_no_form_is_refused() -> None:
+    for body in (b"", b"{}", b"--x\r\nno name\r\n\r\nv\r\n--x--\r\n", b"--x\r\ncut"):
+        with pytest.raises(Refused, match="error parsing the body"):
+            SERVED["transcriptions"].request("", body, PLAIN)
 
 
 def test_turns_with_tool_calls_are_prompts() -> None:

@@ -89,6 +89,7 @@ STREAMED: dict[str, Callable[[Raw], bool]] = {
     "zero-width-text": lambda r: r.text == "\u200b" * WORDS and counted(r),
     "repeated-text": lambda r: r.text == "!" * WORDS and counted(r),
     "repeated-text:ab": lambda r: r.text == "ab" * WORDS and counted(r),
+    "wrong-answer": lambda r: whole_answer(r) and counted(r) and r.events[-1] == DONE,
     "other-script": lambda r: find_anomalies(r.text).script == "Cyrillic" and counted(r),
     "unasked-call": lambda r: (
         r.text == "" and r.finish == "tool_calls" and all("tool_calls" in delta for delta in deltas(r))
@@ -162,6 +163,12 @@ def before_silence(raw: Raw) -> Raw:
 def test_streamed_fault_is_on_the_wire(sim: Sim, fault: str) -> None:
     raw = meet(sim, fault)
     assert STREAMED[fault](raw), raw
+
+
+def test_wrong_answer_differs_in_its_last_word_alone(sim: Sim) -> None:
+    right, wrong = (meet(sim, fault).text.split() for fault in ("no-done", "wrong-answer"))
+    assert right[:-1] == wrong[:-1]
+    assert right[-1] != wrong[-1]
 
 
 @pytest.mark.parametrize("fault", SILENT)

@@ -75,9 +75,9 @@ def full_run(store: Store, **changes: Any) -> Run:
     store.save_metrics(
         run.id,
         [
-            MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "c4", None, 0.2, 5, 0.15, 0.25),
-            MetricRow(Arm.BASELINE, "ttft_s", "p50", "c4", None, 0.1, 5),
-            MetricRow(Arm.CANDIDATE, "recovery_ratio", None, None, "t", 1.01, 5, 0.9, 1.1),
+            MetricRow(Arm.CANDIDATE, "ttft", "p50", "c4", None, 0.2, 5, 0.15, 0.25),
+            MetricRow(Arm.BASELINE, "ttft", "p50", "c4", None, 0.1, 5),
+            MetricRow(Arm.CANDIDATE, "recovery", None, None, "t", 1.01, 5, 0.9, 1.1),
         ],
     )
     return run
@@ -116,8 +116,8 @@ ALTERED: Sequence[tuple[str, str, str]] = (
     ("UPDATE verdict SET outcome = 'PASS' WHERE {}", "verdict 0", "is listed as PASS"),
     ("UPDATE verdict SET own = 0 WHERE {}", "verdict 0", "it judges the run itself, and is listed"),
     ("UPDATE check_result SET outcome = 'PASS' WHERE {}", "verdict 0", "rows of its checks"),
-    ("UPDATE metric SET value = -1 WHERE {} AND seq = 0", "metric 0", "candidate ttft_s p50 c4 cannot be -1"),
-    ("UPDATE metric SET name = 'error_ratio', value = 1.5 WHERE {} AND seq = 1", "metric 1", "cannot be 1.5"),
+    ("UPDATE metric SET value = -1 WHERE {} AND seq = 0", "metric 0", "candidate ttft p50 c4 cannot be -1"),
+    ("UPDATE metric SET name = 'error_rate', value = 1.5 WHERE {} AND seq = 1", "metric 1", "cannot be 1.5"),
     ("UPDATE metric SET lower = 0.3 WHERE {} AND seq = 0", "metric 0", "limits 0.3 and 0.25"),
     ("UPDATE metric SET upper = NULL WHERE {} AND seq = 0", "metric 0", "limits 0.15 and None"),
     ("UPDATE metric SET value = 9e999 WHERE {} AND seq = 0", "metric 0", "cannot be inf"),
@@ -183,9 +183,9 @@ def test_a_file_that_is_damaged_is_the_one_finding_there_is(tmp_path: Path) -> N
 def test_raw_records_go_and_all_that_was_concluded_stays(store: Store, store_address: str) -> None:
     old = full_run(store, label="old")
     new = full_run(store, label="new")
-    before = store.trend("ttft_s"), store.verdicts(old.id), store.metrics(old.id), store.run(old.id)
+    before = store.trend("ttft"), store.verdicts(old.id), store.metrics(old.id), store.run(old.id)
     assert removed(store) == [old.id]
-    assert (store.trend("ttft_s"), store.verdicts(old.id), store.metrics(old.id), store.run(old.id)) == before
+    assert (store.trend("ttft"), store.verdicts(old.id), store.metrics(old.id), store.run(old.id)) == before
     assert (gone := store.removal(old.id)) is not None
     assert (gone.removed_at, gone.reason, gone.n_rows) == (NOW, REASON, 3)
     assert store.removal(new.id) is None
@@ -397,6 +397,6 @@ def test_what_needs_raw_records_says_that_they_are_gone_and_what_stands(kept: Pa
 
 def test_numbers_keep_their_intervals_in_trends(store: Store) -> None:
     run = full_run(store)
-    (point,) = store.trend("ttft_s", arm=Arm.CANDIDATE)
+    (point,) = store.trend("ttft", arm=Arm.CANDIDATE)
     assert (point.value, point.lower, point.upper, point.outcome) == (0.2, 0.15, 0.25, Outcome.BLOCK)
     assert [dataclasses.astuple(row)[-2:] for row in store.metrics(run.id)] == [(0.15, 0.25), (None, None), (0.9, 1.1)]

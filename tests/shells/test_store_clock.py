@@ -108,7 +108,7 @@ def test_no_verdict_is_of_a_time_to_come(store: Store) -> None:
 
 def test_verdict_of_a_time_to_come_stands_before_no_other(store: Store, store_address: str) -> None:
     run = run_of(store)
-    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft_s", "p95", "c4", None, 0.25, 8)])
+    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft", "p95", "c4", None, 0.25, 8)])
     with wrong_clock():
         store.save_verdict(run.id, verdict("PASS", run), decided_at=FUTURE)
     assert (store.own_outcome(run.id), store.verdicts(run.id), store.overview().runs[0].outcomes) == (None, [], ())
@@ -117,7 +117,7 @@ def test_verdict_of_a_time_to_come_stands_before_no_other(store: Store, store_ad
     store.save_verdict(run.id, verdict("BLOCK", run), decided_at=DECIDED_AT[1])
     assert store.own_outcome(run.id) is Outcome.BLOCK
     assert [one.outcome for one in store.verdicts(run.id)] == [Outcome.PASS, Outcome.BLOCK]
-    assert [point.outcome for point in store.trend("ttft_s")] == [Outcome.BLOCK]
+    assert [point.outcome for point in store.trend("ttft")] == [Outcome.BLOCK]
     (finding,) = store.check().findings
     assert (finding.run_id, f"it is of {FUTURE}, which is still to come" in finding.problem) == (run.id, True)
     with opened(store_address, create=False) as database, database.writing() as connection:

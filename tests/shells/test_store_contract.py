@@ -216,10 +216,10 @@ def test_values_that_are_not_finite_are_refused_at_the_door(store: Store) -> Non
         with pytest.raises(StoreError, match="cannot be stored"):
             writer.event("oops", {"value": [value]})
         with pytest.raises(StoreError, match="not finite"):
-            store.save_metrics(run.id, [MetricRow(Arm.BASELINE, "goodput_ratio", None, "c4", None, value, 1)])
+            store.save_metrics(run.id, [MetricRow(Arm.BASELINE, "goodput", None, "c4", None, value, 1)])
     assert store.evidence(run.id).load == ()
     assert store.events(run.id) == []
-    assert store.trend("goodput_ratio") == []
+    assert store.trend("goodput") == []
 
 
 def test_text_that_only_one_database_would_take_is_refused_by_both(store: Store) -> None:

@@ -54,7 +54,7 @@ def export_to(origin: str, folder: Path, *run_ids: str) -> list[Path]:
 
 
 def points(store: Store, run: Run) -> list[TrendPoint]:
-    return [point for point in store.trend("ttft_s") if point.run_id == run.id]
+    return [point for point in store.trend("ttft") if point.run_id == run.id]
 
 
 def fates(taken: list[ImportResult]) -> list[tuple[str, int] | None]:
@@ -207,7 +207,7 @@ def cut_short(address: str, run: Run, *, parts: int) -> None:
 
 
 def number(value: float) -> MetricRow:
-    return MetricRow(Arm.CANDIDATE, "ttft_s", "p95", "c4", None, value, 8)
+    return MetricRow(Arm.CANDIDATE, "ttft", "p95", "c4", None, value, 8)
 
 
 def test_numbers_that_a_store_computed_itself_stay_and_a_run_without_any_gets_them(

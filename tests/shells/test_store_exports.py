@@ -153,7 +153,7 @@ def test_text_that_begins_like_a_formula_is_made_harmless_and_numbers_stay_numbe
 def test_csv_has_every_metric_and_every_check(address: str, run: Run, tmp_path: Path) -> None:
     metrics, checks = written(address, tmp_path / "out", FileFormat.CSV)
     found = list(csv.DictReader(io.StringIO(metrics.read_text("utf-8"))))
-    first = next(row for row in found if row["metric"] == "ttft_s" and row["arm"] == "candidate")
+    first = next(row for row in found if row["metric"] == "ttft" and row["arm"] == "candidate")
     assert (first["value"], first["lower"], first["upper"], first["n"]) == ("0.30000000000000004", "0.25", "0.5", "8")
     assert (first["run_id"], first["statistic"], first["task"]) == (run.id, "p95", "")
     assert len(found) == 5
@@ -226,7 +226,7 @@ def test_openmetrics_is_read_by_a_strict_parser_and_tells_the_newest_run(store_a
         ("candidate", "p95", 0.3), ("baseline", "p95", 1.23457e6),
     }  # fmt: skip
     assert families["benchgate_accuracy_ratio"].samples[0].labels["task"] == 'task "x"\\'
-    assert families["benchgate_output_tokens_per_second"].samples[0].labels["suite"] == 'a "b"\\\n'
+    assert families["benchgate_output_throughput_tokens_per_second"].samples[0].labels["suite"] == 'a "b"\\\n'
     assert (families["benchgate_score"].unit, families["benchgate_accuracy_ratio"].unit) == ("", "ratio")
     outcomes = {(s.labels["suite"], s.labels["outcome"]): s.value for s in families["benchgate_verdict"].samples}
     assert [name for name, value in outcomes.items() if value == 1] == [('a "b"\\\n', "BLOCK")]

@@ -28,7 +28,7 @@ def kept(tmp_path: Path) -> Path:
 
 def altered(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "b.db")) as database:
-        database.execute("UPDATE metric SET value = 2 * value WHERE name = 'requests_per_s' AND arm = 'candidate'")
+        database.execute("UPDATE metric SET value = 2 * value WHERE name = 'request_throughput' AND arm = 'candidate'")
         database.commit()
 
 
@@ -41,7 +41,9 @@ def test_number_that_was_altered_is_found_where_it_is_asked_for(kept: Path) -> N
     with Store.open(str(kept / "b.db")) as store:
         assert store.check().findings == ()
         found = store.check(figures=True).findings
-    assert [one.place for one in found] == [f"metric candidate requests_per_s {stage}" for stage in ("c4", "c8", "c16")]
+    assert [one.place for one in found] == [
+        f"metric candidate request_throughput {stage}" for stage in ("c4", "c8", "c16")
+    ]
     assert "it was altered, or another benchgate made it; judging the run again keeps it anew" in found[0].problem
 
 
@@ -54,7 +56,7 @@ def removed(folder: Path, which: str) -> None:
 @pytest.mark.parametrize(
     ("which", "lacks"),
     [
-        ("name = 'error_ratio' AND stage = 'c4'", "lacks baseline error_ratio c4, candidate error_ratio c4, which its"),
+        ("name = 'error_rate' AND stage = 'c4'", "lacks baseline error_rate c4, candidate error_rate c4, which its"),
         ("TRUE", " more, which its records make: removed, or another benchgate made none; judging the run"),
     ],
     ids=["two of them", "all"],

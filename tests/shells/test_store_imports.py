@@ -59,7 +59,7 @@ def test_what_was_taken_and_what_was_not_is_kept_with_the_hash_of_the_file(store
     document = json.loads(row["document"])
     assert (row["run_id"], row["source"]) == (run_id, "vllm-detailed.json")
     assert row["source_sha256"] == document["sha256"] != ""
-    assert document["mapped"]["tpot_s"] == "sum of itls / (output_lens - 1)"
+    assert document["mapped"]["tpot"] == "sum of itls / (output_lens - 1)"
     assert "interpolates" in document["unmapped"]["$.p99_ttft_ms"]
 
 
@@ -98,7 +98,7 @@ def test_a_run_begins_when_it_was_measured_and_keeps_when_it_was_imported(tmp_pa
     between = import_file(store, FIXTURES / "sglang.json", sglang).run_id
     undated = import_file(store, FIXTURES / "inference-perf-stage.json", TOLD)
     with Store.open(store) as opened_store:
-        order = [point.run_id for point in opened_store.trend("requests_per_s")]
+        order = [point.run_id for point in opened_store.trend("request_throughput")]
         assert [opened_store.run(run_id).started_at for run_id in (between, later)] == [
             "2025-11-01T00:30:00.000Z",
             "2025-11-01T10:15:00.000Z",
@@ -211,16 +211,16 @@ def test_the_command_tells_what_it_took_and_trend_shows_it(tmp_path: Path) -> No
     assert len(reasons) < 12 and "$.median_ttft_ms, $.p99_ttft_ms, $.median_tpot_ms and 3 more" in done.stderr
     again = here(tmp_path, "store", "import", *files, "--store", store)
     assert [line.split(" ")[1] for line in again.stdout.splitlines()] == ["known", "known"]
-    shown = here(tmp_path, "trend", "ttft_sent_s", "--suite", "elsewhere", "--store", store)
+    shown = here(tmp_path, "trend", "ttft_sent", "--suite", "elsewhere", "--store", store)
     assert "200" in shown.stdout
     assert "vendor" in shown.stdout
-    points = json.loads(here(tmp_path, "trend", "ttft_sent_s", "--format", "json", "--store", store).stdout)
+    points = json.loads(here(tmp_path, "trend", "ttft_sent", "--format", "json", "--store", store).stdout)
     assert [(one["metric"], one["statistic"], one["unit"], one["value"]) for one in points] == [
-        ("ttft_sent_s", "p50", "s", 0.2)
+        ("ttft_sent", "p50", "s", 0.2)
     ]
     cost = here(tmp_path, "trend", "usd_per_million_output_tokens", "--store", store)
-    assert "other metrics need none: benchgate trend requests_per_s" in cost.stderr
-    assert here(tmp_path, "trend", "requests_per_s", "--store", store).returncode == 0
+    assert "other metrics need none: benchgate trend request_throughput" in cost.stderr
+    assert here(tmp_path, "trend", "request_throughput", "--store", store).returncode == 0
     run_id = done.stdout.split(" ", 1)[0]
     assert here(tmp_path, "gate", run_id, "--store", store).returncode == 2
     assert here(tmp_path, "promote", run_id, "--store", store).returncode != 0
@@ -272,10 +272,10 @@ def test_two_files_are_set_side_by_side_and_export_tells_what_they_are(tmp_path:
     runs = [import_file(store, FIXTURES / name, TOLD).run_id for name in ("vllm.json", "vllm-detailed.json")]
     shown = here(tmp_path, "compare", *runs, "--store", store)
     assert shown.returncode == 11, shown.stderr
-    assert "output_tokens_per_s" in shown.stdout
+    assert "output_throughput" in shown.stdout
     done = here(tmp_path, "store", "export", *runs, "--to", "out", "--format", "csv", "--store", store)
     assert done.returncode == 0, done.stderr
-    assert "output_tokens_per_s" in (tmp_path / "out/metrics.csv").read_text(encoding="utf-8")
+    assert "output_throughput" in (tmp_path / "out/metrics.csv").read_text(encoding="utf-8")
     assert here(tmp_path, "store", "check", "--store", store).returncode == 0
 
 

@@ -34,7 +34,7 @@ def stored(store: Store, at_ms: int, number: int) -> str:
     writer = store.begin_run(run, PLAN)
     writer.add(make_load())
     writer.finish(RunStatus.COMPLETE, DONE_AT)
-    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "c4", None, 0.1, 5)])
+    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft", "p50", "c4", None, 0.1, 5)])
     return run.id
 
 
@@ -123,7 +123,7 @@ def test_records_of_the_schema_before_stay_readable(
 
 
 def read_history(store: Store) -> None:
-    assert len(store.trend("ttft_s")) == 2
+    assert len(store.trend("ttft")) == 2
     assert len(store.overview().runs) == 2
     assert len(store.runs()) == 2
 
@@ -143,7 +143,7 @@ def test_a_trend_on_postgres_needs_no_right_to_read_records(
         for table in partitions(connection).keys() | set(RAW):
             connection.execute(f"REVOKE SELECT ON {table} FROM {role}".encode())
         with Store.open(postgres_address.replace("postgres:", f"{role}:", 1), create=False) as store:
-            assert len(store.trend("ttft_s")) == 2
+            assert len(store.trend("ttft")) == 2
             with pytest.raises(StoreError, match="permission denied"):
                 store.evidence(store.runs()[0].id)
     finally:

@@ -20,7 +20,7 @@ import benchgate
 from benchgate.errors import StoreError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.records import OPTIONAL_COLUMNS, RequestColumns
-from benchgate.model.run import LOAD_ENDED, LoadEnd, RunStatus
+from benchgate.model.run import LOAD_ENDED, LoadEnd, MetricRow, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.store import migrate
 from benchgate.store.database import Address, Database
@@ -40,6 +40,7 @@ from tests.shells.store_samples import (
     make_run,
     make_shadow,
     make_telemetry,
+    write_run,
 )
 
 pytest_plugins = ["tests.shells.store_databases"]
@@ -70,14 +71,14 @@ def next_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Pretends to be the next benchgate, whose schema has one table more."""
     folder = tmp_path / "migrations"
     shutil.copytree(migrate.migrations_dir(), folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0008_more.py").write_text(
+    (folder / "versions" / "0009_more.py").write_text(
         "import sqlalchemy as sa\nfrom alembic import op\n"
-        "revision, down_revision = '0008', '0007'\n"
+        "revision, down_revision = '0009', '0008'\n"
         "def upgrade():\n    op.create_table('more', sa.Column('x', sa.Integer(), primary_key=True))\n"
     )
     monkeypatch.setattr(migrate, "migrations_dir", lambda: folder)
-    monkeypatch.setattr(migrate, "HEAD", "0008")
-    return "0008"
+    monkeypatch.setattr(migrate, "HEAD", "0009")
+    return "0009"
 
 
 def test_head_is_the_one_newest_migration() -> None:
@@ -209,30 +210,45 @@ def test_store_is_not_upgraded_where_its_copy_does_not_fit_on_the_disk(next_sche
 def test_older_sqlite_store_without_runs_needs_no_copy(next_schema: str, tmp_path: Path) -> None:
     path = tmp_path / "benchgate.db"
     migrate.upgrade(str(path))
-    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0007'")
-    assert migrate.upgrade(str(path)) == migrate.Upgrade("0007", next_schema, None)
+    execute(str(path), "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0008'")
+    assert migrate.upgrade(str(path)) == migrate.Upgrade("0008", next_schema, None)
     assert not list(tmp_path.glob("*.backup*"))
 
 
 def test_older_postgres_store_is_upgraded_only_when_asked(next_schema: str, postgres_address: str) -> None:
     migrate.upgrade(postgres_address)
-    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0007'")
+    execute(postgres_address, "DROP TABLE more", "UPDATE benchgate_schema SET version_num = '0008'")
     with pytest.raises(StoreError, match="benchgate store upgrade"):
         Store.open(postgres_address)
-    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0007", next_schema, None)
+    assert migrate.upgrade(postgres_address) == migrate.Upgrade("0008", next_schema, None)
     Store.open(postgres_address).close()
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(
     next_schema: str, store_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = migrate.migrations_dir() / "versions" / "0008_more.py"
+    broken = migrate.migrations_dir() / "versions" / "0009_more.py"
     broken.write_text(broken.read_text() + "    op.execute('NOT SQL')\n")
     with pytest.raises(StoreError):
         migrate.upgrade(store_address)
-    monkeypatch.setattr(migrate, "HEAD", "0007")
+    monkeypatch.setattr(migrate, "HEAD", "0008")
     broken.unlink()
     assert migrate.upgrade(store_address).before is None
+
+
+def test_metrics_of_an_older_store_get_the_names_of_the_suite(store_address: str) -> None:
+    with Store.open(store_address) as store:
+        run = write_run(store)
+        names = ("ttft", "output_throughput_per_accelerator", "capacity_in_flight", "error_rate")
+        rows = [MetricRow(Arm.CANDIDATE, name, None, "c4", None, 0.1, 5) for name in names]
+        store.save_metrics(run.id, rows)
+    older = {"ttft": "ttft_s", "output_throughput_per_accelerator": "output_tokens_per_accelerator_per_s",
+             "error_rate": "error_ratio"}  # fmt: skip
+    renamed = (f"UPDATE metric SET name = '{old}' WHERE name = '{new}'" for new, old in older.items())
+    execute(store_address, *renamed, "UPDATE benchgate_schema SET version_num = '0007'")
+    assert migrate.upgrade(store_address).before == "0007"
+    with Store.open(store_address) as store:
+        assert store.metrics(run.id) == rows
 
 
 def test_two_upgrades_never_run_at_once(store_address: str) -> None:

@@ -243,13 +243,13 @@ def test_withdrawing_all_of_a_series_wipes_no_history(store: Store) -> None:
 def test_trend_tells_what_became_of_each_run(store: Store) -> None:
     ids = [passed(store), passed(store, day="2026-01-02"), judged(store, BLOCKED, day="2026-01-03")[0]]
     for run_id in ids:
-        store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "goodput_ratio", None, None, None, 0.5, 1)])
+        store.save_metrics(run_id, [MetricRow(Arm.CANDIDATE, "goodput", None, None, None, 0.5, 1)])
     promote(store, ids[0], MAIN)
     promote(store, ids[2], MAIN, override="a fire")
-    told = [point.promoted for point in store.trend("goodput_ratio", arm=Arm.CANDIDATE)]
+    told = [point.promoted for point in store.trend("goodput", arm=Arm.CANDIDATE)]
     assert told == ["promoted, in the baseline series", None, "overridden"]
     withdraw(store, ids[0], MAIN, "it leaks")
-    told = [point.promoted for point in store.trend("goodput_ratio", suite="made-up")]
+    told = [point.promoted for point in store.trend("goodput", suite="made-up")]
     assert told == ["withdrawn", None, "overridden"]
 
 

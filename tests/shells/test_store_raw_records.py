@@ -137,9 +137,9 @@ def test_a_row_cannot_name_another_file(tmp_path: Path, folder: Path, name: str)
 
 
 def test_a_trend_needs_no_files(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.save_metrics(stored(store), [MetricRow(Arm.CANDIDATE, "ttft_s", "p50", "c4", None, 0.1, 5)])
+    store.save_metrics(stored(store), [MetricRow(Arm.CANDIDATE, "ttft", "p50", "c4", None, 0.1, 5)])
     monkeypatch.delenv(raw_records.VARIABLE)
-    assert store.trend("ttft_s") and store.overview().runs
+    assert store.trend("ttft") and store.overview().runs
 
 
 def test_a_file_that_would_fill_memory_is_refused(store: Store, folder: Path) -> None:

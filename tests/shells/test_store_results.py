@@ -182,7 +182,7 @@ def test_trend_gives_each_run_its_value_and_own_verdict(store: Store) -> None:
             [
                 MetricRow(Arm.CANDIDATE, "usd_per_million_output_tokens", None, "c4", None, value, 8),
                 MetricRow(Arm.BASELINE, "usd_per_million_output_tokens", None, "c4", None, value + 1, 8),
-                MetricRow(Arm.CANDIDATE, "accuracy_ratio", "mean", None, "reverse", 0.5, 100),
+                MetricRow(Arm.CANDIDATE, "accuracy", "mean", None, "reverse", 0.5, 100),
             ],
         )
     store.save_verdict(first.id, {"outcome": "BLOCK"})
@@ -200,17 +200,17 @@ def test_trend_gives_each_run_its_value_and_own_verdict(store: Store) -> None:
     assert {p.arm: p.deployment for p in both} == names
     assert {p.suite for p in both} == {"smoke", "other"}
     assert [p.value for p in store.trend("usd_per_million_output_tokens", arm=Arm.BASELINE)] == [1.1, 3.5, 10.0]
-    assert [p.task for p in store.trend("accuracy_ratio", statistic="mean", task="reverse")] == ["reverse"] * 3
-    assert store.trend("accuracy_ratio", stage="c4") == []
+    assert [p.task for p in store.trend("accuracy", statistic="mean", task="reverse")] == ["reverse"] * 3
+    assert store.trend("accuracy", stage="c4") == []
 
 
 def test_a_trial_of_another_policy_is_kept_and_does_not_change_what_became_of_the_run(store: Store) -> None:
     run, untried = write_run(store), write_run(store)
-    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 8)])
+    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "goodput", None, "c4", None, 0.5, 8)])
     store.save_verdict(run.id, {"outcome": "BLOCK", "policy_replaced": False})
     store.save_verdict(run.id, {"outcome": "PASS", "policy_replaced": True})
     store.save_verdict(run.id, {"outcome": "WARN"}, compared_run_id=untried.id)
-    assert [point.outcome for point in store.trend("goodput_ratio")] == [Outcome.BLOCK]
+    assert [point.outcome for point in store.trend("goodput")] == [Outcome.BLOCK]
     assert (store.own_outcome(run.id), store.own_outcome(untried.id)) == (Outcome.BLOCK, None)
     assert len(store.verdicts(run.id)) == 3
     with pytest.raises(UsageError, match="no run"):
@@ -219,10 +219,10 @@ def test_a_trial_of_another_policy_is_kept_and_does_not_change_what_became_of_th
 
 def test_metrics_computed_again_take_the_place_of_the_old(store: Store) -> None:
     run = write_run(store)
-    row = MetricRow(Arm.CANDIDATE, "goodput_ratio", None, "c4", None, 0.5, 8)
+    row = MetricRow(Arm.CANDIDATE, "goodput", None, "c4", None, 0.5, 8)
     store.save_metrics(run.id, [row])
     store.save_metrics(run.id, [dataclasses.replace(row, value=0.75)])
-    assert [point.value for point in store.trend("goodput_ratio")] == [0.75]
+    assert [point.value for point in store.trend("goodput")] == [0.75]
     with pytest.raises(StoreError, match="twice"):
         store.save_metrics(run.id, [row, row])
-    assert [point.value for point in store.trend("goodput_ratio")] == [0.75]
+    assert [point.value for point in store.trend("goodput")] == [0.75]

@@ -176,7 +176,7 @@ def test_replicas_on_one_page_are_told_apart_by_a_label(labels: Iterable[str], r
     if replicas is None:
         assert seen.readings == () and "1,001 values" in seen.problems[0]
     else:
-        assert len(seen.replicas) == replicas and seen.before(Gauge.RUNNING) == 0
+        assert len(seen.replicas) == replicas and seen.readings[0].values[Gauge.RUNNING] == 0
 
 
 def test_the_marker_of_a_deployment_is_that_of_all_its_replicas() -> None:

@@ -27,14 +27,13 @@ from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report import display
 from benchgate.report.comparability import sides
 from benchgate.report.document import verdict_document
-from benchgate.report.html import render_html
-from benchgate.report.markdown import render_markdown
 from benchgate.report.section import Section
 from benchgate.report.sections.servers import Timeline, stage_telemetry, timeline_figures
 from benchgate.report.sections.servers import timeline as timeline_of
 from benchgate.report.view import report_view
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fakes
+from tests.fakes.rendered import render_html, render_markdown
 
 
 def window(

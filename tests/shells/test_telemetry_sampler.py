@@ -196,7 +196,7 @@ def test_what_was_cut_before_a_stage_is_none_of_its_work() -> None:
 
     with ScriptedServer(respond) as server:
         window = looked_at(Sources(f"{server.url}/metrics"), target(server.url))
-    assert window.before(Gauge.RUNNING) == 0
+    assert window.readings[0].values[Gauge.RUNNING] == 0
     assert window.change(Counter.GENERATION_TOKENS) == 10
 
 

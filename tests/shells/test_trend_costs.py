@@ -44,7 +44,7 @@ def test_a_cost_that_is_not_of_what_ran_says_so_in_every_form(tmp_path: Path) ->
         decide_stored(store, begun(store, day="2026-06-02", candidate=EIGHT | {"accelerators": 8}))
     doubts = [point["doubt"] for point in trend(tmp_path, OUTPUT)]
     assert doubts == [f"its price is not of what ran: {LACKING}", None]
-    assert [point["doubt"] for point in trend(tmp_path, "output_tokens_per_s")] == [None, None]
+    assert [point["doubt"] for point in trend(tmp_path, "output_throughput")] == [None, None]
     asked = ["trend", OUTPUT, "--store", str(tmp_path / "b.db")]
     for form in ("text", "svg"):
         assert quick_command.told(*asked, "--format", form).stdout.count(LACKING) == 1

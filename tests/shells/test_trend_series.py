@@ -96,7 +96,7 @@ def test_text_has_a_heading_for_each_series_and_every_interval(address: str) -> 
     lines = asked(address, "--by", "model").stdout.splitlines()
     headings = [line for line in lines if line.startswith("model ")]
     assert headings == [f"model org/big@{COMMIT}, 2 runs:", "model org/small, 1 run:", "model tiny q4_0, 2 runs:"]
-    under = lines[lines.index(headings[0]) + 1 : lines.index(headings[1]) - 1]
+    under = lines[lines.index(headings[0]) + 2 : lines.index(headings[1]) - 1]
     assert [line.split()[1] for line in under] == ["r0", "r2"]
     assert under[0].endswith(" $1.00 ($0.900 to $1.10)")
 

@@ -261,8 +261,48 @@ def test_files_of_a_load_become_its_material(tmp_path: Path) -> None:
     assert material == Material(
         schemas={"s.json": {"type": "object"}},
         tools={"t.json": [{"type": "function"}]},
-        images={"a.jpg": "data:image/jpeg;base64,/9g="},
+        media={("images", "a.jpg"): ("data:image/jpeg;base64,/9g=",)},
     )
+
+
+def test_media_come_from_files_folders_lists_and_addresses_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "talks").mkdir()
+    for name, content in (("b.wav", b"b"), ("a.flac", b"a"), ("notes.txt", b"-")):
+        (tmp_path / "talks" / name).write_bytes(content)
+    written(tmp_path, "more.jsonl", '{"file": "talks/b.wav"}\n\n{"url": "https://h.example/c.ogg"}\n')
+    names = ["talks", "more.jsonl", "https://h.example/d.wav"]
+    _, material = read_inputs(suite({"input": 4, "output": 4, "audio": {"files": names}}), tmp_path, {})
+    assert material.media == {
+        ("audio", "talks"): ("data:audio/flac;base64,YQ==", "data:audio/wav;base64,Yg=="),
+        ("audio", "more.jsonl"): ("data:audio/wav;base64,Yg==", "https://h.example/c.ogg"),
+        ("audio", "https://h.example/d.wav"): ("https://h.example/d.wav",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('{"file": "gone.wav"}', "l.jsonl:1:2: file: gone.wav: the recording cannot be read"),
+        ('{"file": "a.txt"}', 'l.jsonl:1:2: file: a.txt: ".txt" is no kind of recording that servers take'),
+        ('{"flie": "a.wav"}', "l.jsonl:1:2: flie: is no key of a list of media; did you mean `file`?"),
+        ('{"file": "a.wav", "url": "https://h/a"}', "l.jsonl:1: has neither a `file` nor a `url`, or both"),
+        ('{"file": 3}', "l.jsonl:1:2: file: found 3; expected a text"),
+        ('{"url": "ftp://h/a.wav"}', "l.jsonl:1:2: url: is no address of a recording"),
+        ("[]", "l.jsonl:1: "),
+        ("", "l.jsonl: the list is empty"),
+    ],
+)
+def test_mistake_in_a_list_of_media_has_its_place(tmp_path: Path, lines: str, said: str) -> None:
+    written(tmp_path, "l.jsonl", f"{lines}\n")
+    (problem,) = problems_of(suite({"input": 4, "output": 4, "audio": {"files": ["l.jsonl"]}}), tmp_path)
+    assert problem.startswith(said), problem
+
+
+def test_transcription_needs_the_recording_itself(tmp_path: Path) -> None:
+    workload = {"endpoint": "transcriptions", "audio": {"files": ["https://h/a.wav", "empty"]}}
+    (tmp_path / "empty").mkdir()
+    found = problems_of(suite(workload), tmp_path)
+    assert ["needs the recording itself" in found[1], "the folder has no recording" in found[0]] == [True, True], found
 
 
 @pytest.mark.parametrize(("room", "fits"), [(24, True), (23, False), (None, True), ("24", True)])

@@ -41,6 +41,7 @@ class Case:
     expected: dict[str, Any] | None
 
 
+@functools.cache
 def read_cases(path: Path) -> list[Case]:
     """Return the cases of a file, in order."""
     cases = []

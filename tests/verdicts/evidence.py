@@ -1,7 +1,8 @@
 """Adapter between the plain data of the cases and the objects of benchgate.
 
 `run_case` builds a suite and its evidence from a case, asks for the verdict and returns that as plain data again.
-Nothing else in this folder imports benchgate: when its modules and names change, only this file does.
+Of this folder only `mutations.py`, which damages that evidence, and its test import benchgate as well: when modules and
+names of benchgate change, no case does.
 """
 
 from __future__ import annotations
@@ -69,17 +70,37 @@ class Result:
     judged: tuple[tuple[str, str, str], ...]
 
 
-def run_case(suite_text: str, recipe: Plain, texts: Mapping[str, str]) -> Result:
-    """Return the verdict on the evidence of `recipe`. `texts` are further suites that the recipe names."""
+@dataclass(frozen=True)
+class Judged:
+    """What a case has judged: suite, evidence, that of the reference run, waivers, and the reference's outcome."""
+
+    suite: Suite
+    evidence: Evidence
+    reference: Evidence | None
+    waivers: Waivers | None
+    doubt: str | None
+
+    def verdict(self) -> Verdict:
+        """Return the verdict."""
+        verdict = judge(self.suite, self.evidence, self.reference, waivers=self.waivers)
+        return doubted(verdict, None if self.doubt is None else Outcome(self.doubt))
+
+
+def read_case(suite_text: str, recipe: Plain, texts: Mapping[str, str]) -> Judged:
+    """Return what `recipe` describes. `texts` are further suites that it names."""
     suite = _suite(suite_text)
-    recipe = dict(recipe)
+    recipe = {key: value for key, value in recipe.items() if key != "spent"}
     reference, file, doubt = (recipe.pop(key, None) for key in ("reference", "waivers", "reference_outcome"))
-    spent = recipe.pop("spent", None)
     judged = _evidence(suite, recipe, texts)
     compared = None if reference is None else _evidence(suite, reference, texts)
-    waivers = None if file is None else _waivers(file, judged)
-    verdict = judge(suite, judged, compared, waivers=waivers)
-    verdict = doubted(verdict, None if doubt is None else Outcome(doubt))
+    return Judged(suite, judged, compared, None if file is None else _waivers(file, judged), doubt)
+
+
+def run_case(suite_text: str, recipe: Plain, texts: Mapping[str, str]) -> Result:
+    """Return the verdict on the evidence of `recipe`. `texts` are further suites that the recipe names."""
+    case = read_case(suite_text, recipe, texts)
+    suite, judged, compared, waivers = case.suite, case.evidence, case.reference, case.waivers
+    verdict, spent = case.verdict(), recipe.get("spent")
     found = _plain_verdict(verdict)
     if compared is None and (step := next_step(suite, judged, waivers)) is not None:
         found["interim"] = _plain_step(step)
@@ -407,6 +428,8 @@ def _search(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
             assert suite.load is not None and suite.load.capacity is not None
             closed = suite.load.capacity.over == "concurrency"
             columns = _packed(queue_columns(requests, search["servers"], level, closed=closed))
+            apart_ns = 2 * number + (arm is Arm.CANDIDATE)  # no two looks are sent at the same nanoseconds
+            columns = replace(columns, sent_ns=columns.sent_ns + apart_ns)
             client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
             if number in search.get("late", []):
                 client = replace(client, faults=("worker 1 of 1 started 3.0 s late",))

@@ -140,7 +140,10 @@ def against_baseline(
     trace_counts(trace, "candidate", ours)
     harm = ours.share - theirs.share
     trace.made("regression: the difference of both shares", f"{digits(ours.share)} - {digits(theirs.share)}", harm)
-    differences = [differences_of(paired_load(run, stage), tally) for run in comparison.runs]
+    pairs = [paired_load(run, stage) for run in comparison.runs]
+    if any(Counts.of((pair[side] for pair in found), tally).empty for found in pairs for side in (0, 1)):
+        raise unmeasured(metric, stage, theirs, ours)
+    differences = [differences_of(found, tally) for found in pairs]
     trace.observed("1. over blocks: the difference in each", differences[0])
     for reference in differences[1:]:
         trace.observed("the same in the reference run", reference)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
-from benchgate.gate.guards import anomalies, answers, arms, caches, client, load, run, server, text
+from benchgate.gate.guards import anomalies, answers, arms, caches, client, load, roofline, run, server, text
 from benchgate.gate.guards.answers import Evals
 from benchgate.gate.guards.base import Guard, are_comparisons, run_each
 from benchgate.model.run import Evidence
@@ -28,7 +28,7 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
     client.load_as_planned, client.times_possible, client.client_keeps_up, client.one_client,
     # both arms' responses to the load, the most specific text guards first
     load.sent_once, load.prompts_alike, load.tokens_alike, load.tokens_plausible, load.answers_not_too_long,
-    text.text_not_degenerate, text.answers_there, text.same_text, text.model_names,
+    roofline.pace_possible, text.text_not_degenerate, text.answers_there, text.same_text, text.model_names,
     load.same_work, caches.load_not_cached, caches.order_does_not_matter, load.failures_judged, load.background_alike,
     # the servers
     server.server_kept_running, server.server_alone, server.cache_cold, arms.arms_alike, arms.two_deployments,

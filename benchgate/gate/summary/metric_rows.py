@@ -25,7 +25,7 @@ from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.gate.summary.figures import TaskFigures, task_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import MEAN, MEAN_METRICS, QUANTILES
+from benchgate.model.metric import MEAN, MEAN_METRICS, PER_ACCELERATOR, QUANTILES
 from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
@@ -43,11 +43,11 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
         return
     items = reading.items
     found: dict[tuple[Arm, str], list[float | bool | None]] = {
-        (Arm.BASELINE, "kld_nats"): [item.floor_kld for item in items],
-        (Arm.BASELINE, "same_top1_ratio"): [item.floor_same_top1 for item in items],
+        (Arm.BASELINE, "kld"): [item.floor_kld for item in items],
+        (Arm.BASELINE, "same_top1"): [item.floor_same_top1 for item in items],
         (Arm.BASELINE, "perplexity"): [item.baseline_ln for item in items],
-        (Arm.CANDIDATE, "kld_nats"): [item.kld for item in items],
-        (Arm.CANDIDATE, "same_top1_ratio"): [item.same_top1 for item in items],
+        (Arm.CANDIDATE, "kld"): [item.kld for item in items],
+        (Arm.CANDIDATE, "same_top1"): [item.same_top1 for item in items],
         (Arm.CANDIDATE, "perplexity"): [item.candidate_ln for item in items],
     }
     texts = [item.text_id for item in items]  # positions of one text go together
@@ -55,12 +55,12 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
         mean = block_mean(values)
         if mean is not None:
             known = [float(value) for value in values if value is not None]
-            limits = item_limits(known, texts, share=name == "same_top1_ratio")
+            limits = item_limits(known, texts, share=name == "same_top1")
             lower, upper = (limits.lower, limits.upper) if limits is not None else (None, None)
             if name == "perplexity":
                 mean = math.exp(-mean)
                 lower, upper = (None if end is None else math.exp(-end) for end in (upper, lower))
-            elif lower is not None and name == "kld_nats":
+            elif lower is not None and name == "kld":
                 lower = max(0.0, lower)
             yield MetricRow(arm, name, None, None, None, mean, len(items), lower, upper)
 
@@ -69,7 +69,7 @@ _Number = tuple[float | None, Limits | None]
 
 
 def metric_rows(evidence: Evidence) -> tuple[MetricRow, ...]:
-    """Return every metric of TREND_METRICS that is defined and finite; an undefined one has no row, never a zero.
+    """Return every metric of TREND_UNITS that is defined and finite; an undefined one has no row, never a zero.
 
     A calibration has none: it measured one deployment twice, and has no candidate.
     """
@@ -89,8 +89,8 @@ def _load_rows(evidence: Evidence) -> Iterator[MetricRow]:
                 continue
             rates = _rates(evidence, arm, blocks, place.slo)
             rates |= {
-                name: _divided(rates[of], evidence.run.arms[arm].accelerators)
-                for metric, (of, name) in _PER_ACCELERATOR.items()
+                f"{metric}{PER_ACCELERATOR}": _divided(rates[metric], evidence.run.arms[arm].accelerators)
+                for metric in THROUGHPUTS
                 if metric in divided
             }
             for name, (value, limits) in rates.items():
@@ -114,16 +114,7 @@ def _latency_rows(arm: Arm, stage: str, blocks: Sequence[LoadObservation]) -> It
         found = intervals.quantiles_with_limits(each, tuple(QUANTILES.values()), single=metric != "itl")
         for statistic, (value, limits) in zip(QUANTILES, found, strict=True):
             if value is not None:
-                yield _row(arm, f"{metric}_s", value, sum(map(len, each)), limits, statistic=statistic, stage=stage)
-
-
-_PER_ACCELERATOR = {
-    "output_throughput": ("output_tokens_per_s", "output_tokens_per_accelerator_per_s"),
-    "input_throughput": ("input_tokens_per_s", "input_tokens_per_accelerator_per_s"),
-    "total_throughput": ("total_tokens_per_s", "total_tokens_per_accelerator_per_s"),
-    "request_throughput": ("requests_per_s", "requests_per_accelerator_per_s"),
-}
-"""Trend names of metrics that a check may divide by accelerators: of the whole deployment, and per accelerator."""
+                yield _row(arm, metric, value, sum(map(len, each)), limits, statistic=statistic, stage=stage)
 
 
 def _divided(number: _Number, by: int) -> _Number:
@@ -141,14 +132,12 @@ def _capacity_rows(evidence: Evidence, suite: Suite, *, each: bool) -> Iterator[
             continue
         if found.middle is None or found.result.lower is None or found.top is None:
             continue
-        name = "capacity_per_s" if found.settings.over == "rate" else "capacity_in_flight"
+        name = "capacity" if found.settings.over == "rate" else "capacity_in_flight"
         limits = Limits(found.result.lower, found.top)
         yield _row(arm, name, found.middle, found.result.sent, limits)
         value, ends = _divided((found.middle, limits), evidence.run.arms[arm].accelerators)
         if each and value is not None:
-            of_each = name.removesuffix("_per_s")
-            of_each += "_per_accelerator_per_s" if of_each != name else "_per_accelerator"
-            yield _row(arm, of_each, value, found.result.sent, ends)
+            yield _row(arm, f"{name}{PER_ACCELERATOR}", value, found.result.sent, ends)
 
 
 def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
@@ -161,7 +150,7 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
         for arm, values in ((Arm.BASELINE, pairs.baseline), (Arm.CANDIDATE, pairs.candidate)):
             if np.isfinite(values).all():
                 value, limits = float(np.exp(np.log(values).mean())), intervals.log_block_limits(values)
-                yield _row(arm, f"{metric}_s", value, len(values), limits, statistic=MEAN, stage=stage)
+                yield _row(arm, metric, value, len(values), limits, statistic=MEAN, stage=stage)
 
 
 def _rates(
@@ -169,8 +158,8 @@ def _rates(
 ) -> dict[str, _Number]:
     deployment = evidence.run.arms[arm]
     rates: dict[str, _Number] = {}
-    for metric, (name, _) in _PER_ACCELERATOR.items():
-        values = [THROUGHPUTS[metric](b.requests, b.window_s) for b in blocks]
+    for name, of in THROUGHPUTS.items():
+        values = [of(b.requests, b.window_s) for b in blocks]
         rates[name] = block_mean(values), block_limits(values)
     rates |= _shares(blocks, slo)
     rates |= {
@@ -188,12 +177,12 @@ def _rates(
 def _shares(blocks: Sequence[LoadObservation], slo: request_metrics.Slo | None) -> dict[str, _Number]:
     failed = Counts.of(blocks, tally_of("error_rate", slo))
     shares: dict[str, _Number] = {
-        "error_ratio": (failed.share if failed.scheduled else None, intervals.miss_limits(failed))
+        "error_rate": (failed.share if failed.scheduled else None, intervals.miss_limits(failed))
     }
     if slo is not None:
         counts = Counts.of(blocks, tally_of("goodput", slo))
         good = sum(counts.kept) / counts.scheduled if counts.scheduled else None
-        shares["goodput_ratio"] = good, intervals.kept_limits(counts)
+        shares["goodput"] = good, intervals.kept_limits(counts)
     return shares
 
 
@@ -205,7 +194,7 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
         if not whole or observation.repeat:
             continue
         continuous = is_continuous(observation)
-        name = "score" if continuous else "accuracy_ratio"
+        name = "score" if continuous else "accuracy"
         values = [item.score if continuous else item.correct for item in observation.items]
         known = [float(value) for value in values if value is not None]
         if len(known) == len(values):
@@ -221,9 +210,9 @@ def _quality_rows(evidence: Evidence) -> Iterator[MetricRow]:
             continue
         if not figures.stopped:
             for arm, name, value, limits in (
-                (Arm.CANDIDATE, "recovery_ratio", figures.recovery_ratio, figures.recovery_limits),
-                (Arm.CANDIDATE, "flips_ratio", figures.flips_ratio, _flip_limits(figures, figures.flips_ratio)),
-                (Arm.BASELINE, "flips_ratio", figures.floor_ratio, _flip_limits(figures, figures.floor_ratio)),
+                (Arm.CANDIDATE, "recovery", figures.recovery_ratio, figures.recovery_limits),
+                (Arm.CANDIDATE, "flips", figures.flips_ratio, _flip_limits(figures, figures.flips_ratio)),
+                (Arm.BASELINE, "flips", figures.floor_ratio, _flip_limits(figures, figures.floor_ratio)),
             ):
                 if value is not None:
                     yield _row(arm, name, value, figures.n, limits, task=task)
@@ -239,7 +228,7 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
     shadow = evidence.shadow
     if shadow is None or shadow.fault is not None or not shadow.items:
         return
-    name, items = "shadow_disagreement_ratio", shadow.items
+    name, items = "shadow_disagreement", shadow.items
     noise = [float(item.differs_itself) for item in items if not item.once]
     ours = [float(item.differs_from_primary) for item in items]
     if len(noise) == len(items):
@@ -250,7 +239,7 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
             yield _row(arm, name, sum(values) / len(values), len(values), limits)
     excess = run_excess(evidence, ALPHA)
     if excess is not None:
-        yield _row(Arm.CANDIDATE, "shadow_excess_ratio", excess.estimate, excess.n, excess.limits)
+        yield _row(Arm.CANDIDATE, "shadow_excess", excess.estimate, excess.n, excess.limits)
     sides = {
         Arm.BASELINE: [i.primary_facts for i in items],
         Arm.CANDIDATE: [i.candidate_facts for i in items],
@@ -259,7 +248,7 @@ def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
         valid = [one.valid for one in facts if one is not None and one.valid is not None]
         if valid:
             limits = intervals.count_limits(sum(valid), len(valid))
-            yield _row(arm, "shadow_validity_ratio", sum(valid) / len(valid), len(valid), limits)
+            yield _row(arm, "shadow_validity", sum(valid) / len(valid), len(valid), limits)
 
 
 def _row(

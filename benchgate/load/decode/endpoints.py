@@ -10,6 +10,7 @@ from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import read_document, read_stream
 from benchgate.load.decode.embeddings import read_embeddings, read_ranking
+from benchgate.load.decode.grpc_infer import read_inferences, read_one_inference
 from benchgate.load.decode.messages import read_messages_document, read_messages_stream
 from benchgate.load.decode.responses import read_responses_document, read_responses_stream
 from benchgate.load.decode.text_apis import (
@@ -21,22 +22,24 @@ from benchgate.load.decode.text_apis import (
     read_triton_document,
     read_triton_stream,
 )
+from benchgate.load.decode.transcriptions import read_transcript, read_transcript_stream
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.targets.error_messages import Secret
 
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The readers of whole and of streamed answers. Numbers come whole, and are checked against their request."""
+    """The readers of whole and of streamed answers. The document's reader gets the request too, where it needs it."""
 
     document: Callable[..., ParsedAnswer]
     stream: Callable[..., ParsedAnswer] | None = None
+    needs_request: bool = False
 
     def read(self, body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
         """Decode the answer to a request."""
-        if self.stream is None:
-            return self.document(body, ask, secret=secret)
-        return (self.stream if ask.stream else self.document)(body, secret=secret)
+        if ask.stream and self.stream is not None:
+            return self.stream(body, secret=secret)
+        return self.document(body, *([ask] if self.needs_request else []), secret=secret)
 
 
 DECODERS: Mapping[Endpoint, Decoder] = MappingProxyType(
@@ -48,9 +51,11 @@ DECODERS: Mapping[Endpoint, Decoder] = MappingProxyType(
         "generate": Decoder(read_tgi_document, read_tgi_stream),
         "triton-generate": Decoder(read_triton_document, read_triton_stream),
         "predictions": Decoder(read_predictions_document, read_predictions_stream),
-        "infer": Decoder(lambda body, ask=None, *, secret=None: read_inference(body, secret=secret)),
-        "embeddings": Decoder(read_embeddings),
-        "rerank": Decoder(read_ranking),
+        "infer": Decoder(read_inference),
+        "embeddings": Decoder(read_embeddings, needs_request=True),
+        "rerank": Decoder(read_ranking, needs_request=True),
+        "grpc-infer": Decoder(read_one_inference, read_inferences),
+        "transcriptions": Decoder(read_transcript, read_transcript_stream, needs_request=True),
     }
 )
 

@@ -7,12 +7,13 @@ errors, aborts and empty answers inside a stream that began with 200. Pure: no c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read
-from benchgate.load.decode.endpoints import DECODERS, read_body
+from benchgate.load.decode.endpoints import read_body
 from benchgate.load.http.exchange import Failure, Progress, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, RequestRecord, TokenSource
@@ -98,7 +99,7 @@ def _unreadable(body: bytes, ask: ModelRequest) -> Failure:
         return Failure(ErrorClass.PROTOCOL, "a stream of events where one JSON document was requested")
     if not ask.stream:
         return Failure(ErrorClass.PROTOCOL, f"HTTP 200 with a body that is no JSON document: {error_text(body)}")
-    whole = DECODERS[ask.endpoint].document([(0, body)])
+    whole = read_body([(0, body)], replace(ask, stream=False))
     if whole.events and whole.malformed is None:
         return Failure(ErrorClass.PROTOCOL, "one JSON document where a stream of events was requested")
     unended = json_object(body.strip().removeprefix(b"data:"))  # LitServe ends its error events without a blank line

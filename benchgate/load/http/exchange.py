@@ -23,15 +23,15 @@ OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.E
 _ENDINGS = (b"\r\n\r\n", b"[DONE]\n\n\r\n", b"[DONE]\n\n")
 """Last bytes of a chunked response, with or without the end of its framing."""
 
-_LAST_CHUNK = b"0\r\n\r\n"
-_LAST_CHUNK_INSIDE = b"\r\n" + _LAST_CHUNK
+LAST_CHUNK = b"0\r\n\r\n"
+_LAST_CHUNK_INSIDE = b"\r\n" + LAST_CHUNK
 _SHORT_BYTES = 16  # a read of fewer bytes may be the second half of what ends a response
 
 _USUAL_END = b"[DONE]\n\n\r\n0\r\n\r\n"
 """The end of nearly every chunked stream. It is believed while the stage runs, where following the chunks would hold up
 other streams, and checked when the body is decoded (`RawBody.flaw`)."""
 
-_EVENT_END = b"}\n\n\r\n"
+EVENT_END = b"}\n\n\r\n"
 """The end of a chunk that is one JSON event: no response ends with it."""
 
 _DONE = (b"data: [DONE]", b"data:[DONE]")
@@ -54,14 +54,9 @@ ProgressOf = Callable[[Iterable[Read]], Progress]
 
 def may_end(data: bytes) -> bool:
     """Return True if a read may hold the end of a chunked response: only then the response is parsed."""
-    if data.endswith(_EVENT_END):
-        return _LAST_CHUNK_INSIDE in data or data.startswith(_LAST_CHUNK)
-    return (
-        data.endswith(_ENDINGS)
-        or len(data) < _SHORT_BYTES
-        or _LAST_CHUNK_INSIDE in data
-        or data.startswith(_LAST_CHUNK)
-    )
+    if _LAST_CHUNK_INSIDE in data or data.startswith(LAST_CHUNK):
+        return True
+    return not data.endswith(EVENT_END) and (data.endswith(_ENDINGS) or len(data) < _SHORT_BYTES)
 
 
 class Failure(NamedTuple):
@@ -242,6 +237,10 @@ class Exchange:
         """End the response with what came until now: the client goes away on purpose."""
         self._finish(None, left=True)
 
+    def fail(self, fault: Failure) -> None:
+        """End the response by a failure that its reader has found."""
+        self._finish(fault)
+
     def cancel_timers(self) -> None:
         """Stop all timers."""
         if self._linger is not None:
@@ -339,7 +338,9 @@ class Exchange:
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)
 
 
-_HINT = b"data:"  # every chunk of a stream contains it, though not everything that contains it is a chunk
+# Every chunk with output contains these bytes, though not everything that contains them is such a chunk.
+EVENT_HINT = b"data:"
+GRPC_HINT = b"BYTES"  # the type of a tensor with text
 
 
 class CancellingExchange(Exchange):
@@ -349,7 +350,7 @@ class CancellingExchange(Exchange):
     only when there may be enough of them.
     """
 
-    __slots__ = ("_after", "_cancel_timer", "_chunks", "_hinted", "_hints", "_look_at")
+    __slots__ = ("_after", "_cancel_timer", "_chunks", "_hint", "_hinted", "_hints", "_look_at")
 
     def __init__(
         self,
@@ -359,10 +360,12 @@ class CancellingExchange(Exchange):
         *,
         at_ns: int | None,
         after_chunks: int | None,
+        hint: bytes = EVENT_HINT,
     ) -> None:
         super().__init__(limits, progress_of)
         self._chunks = chunks
         self._after = self._look_at = after_chunks
+        self._hint = hint
         self._hints = 0  # occurrences of the hint
         self._hinted = 0  # offset up to which it was searched for
         self._cancel_timer: asyncio.TimerHandle | None = None
@@ -376,8 +379,8 @@ class CancellingExchange(Exchange):
         self.notify_on_end = False
         if self._after is None or self._look_at is None or self.over.done():
             return
-        overlap = min(self._hinted, len(_HINT) - 1)
-        self._hints += self._last(self.size - self._hinted + overlap).count(_HINT)
+        overlap = min(self._hinted, len(self._hint) - 1)
+        self._hints += self._last(self.size - self._hinted + overlap).count(self._hint)
         self._hinted = self.size
         if self._hints >= self._look_at:
             came = self._chunks(self._body())

@@ -59,7 +59,7 @@ class Pool:
         self._open: set[Connection] = set()
         self._unasked = 0  # of connections that are no more
         self._closed_early = 0
-        self._down: _Down | None = None
+        self._down: Outage | None = None
         self._has_connected = False
         self._keeps = False  # whether a connection outlived an answer: this server does not close after each
         self._connect_ns: int | None = None  # the shortest connect so far: the nearest to one round trip
@@ -87,12 +87,13 @@ class Pool:
         if self._reader is not None:
             self._reader.close()
 
+    async def closed(self) -> None:
+        """Return at once: `close` leaves nothing to be done."""
+
     @property
     def given_up(self) -> bool:
         """Return True if the target is down for the rest of the stage: nothing more is tried."""
-        down = self._down
-        patience_ns = _GIVE_UP_NS if self._has_connected else 0
-        return down is not None and down.breaker_is_open and down.last_ns - down.since_ns >= patience_ns
+        return self._down is not None and self._down.is_given_up(has_connected=self._has_connected)
 
     @property
     def in_flight(self) -> int:
@@ -192,8 +193,8 @@ class Pool:
             connection = await connect(self._address, self._limits.connect_s, self.peers, self._reader, self._deadlines)
         except ConnectFailed as exc:
             now_ns = monotonic_ns()
-            before = self._down or _Down(now_ns, now_ns, 0, exc.fault)
-            self._down = _Down(before.since_ns, now_ns, before.attempts + 1, exc.fault)
+            before = self._down or Outage(now_ns, now_ns, 0, exc.fault)
+            self._down = Outage(before.since_ns, now_ns, before.attempts + 1, exc.fault)
             raise
         self._down, self._has_connected = None, True
         took_ns = monotonic_ns() - began_ns
@@ -218,7 +219,7 @@ class Pool:
         return response.over_ns - response.sent_ns <= max(at_once_ns, on_the_way_ns)
 
 
-class _Down(NamedTuple):
+class Outage(NamedTuple):
     """Failed connections since the last one that succeeded: first and last instant, how many, and the last error."""
 
     since_ns: int
@@ -230,6 +231,11 @@ class _Down(NamedTuple):
     def breaker_is_open(self) -> bool:
         """Return True if the target counts as down."""
         return self.attempts >= _OPEN_AFTER_ATTEMPTS and self.last_ns - self.since_ns >= _OPEN_AFTER_NS
+
+    def is_given_up(self, *, has_connected: bool) -> bool:
+        """Return True if nothing more is tried: at once for a target that never was there."""
+        patience_ns = _GIVE_UP_NS if has_connected else 0
+        return self.breaker_is_open and self.last_ns - self.since_ns >= patience_ns
 
 
 def _raise_open_files_limit() -> None:

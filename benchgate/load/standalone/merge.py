@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 
-from benchgate import __version__
+from benchgate import __version__, credentials
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_strain import strains
 from benchgate.load.clocks import start_fault
@@ -167,4 +167,5 @@ def _with_secrets(target: Target, begin: ShardBegin) -> Target:
             f"{begin.name} left raw answers, in which the server may have repeated {' and '.join(missing)}; "
             "set it here too, so that it can be cut out"
         )
+    credentials.register(*(os.environ[name] for name in begin.secrets))
     return replace(target, secret_headers={name.lower(): os.environ[name] for name in begin.secrets})

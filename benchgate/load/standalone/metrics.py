@@ -63,27 +63,25 @@ def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRo
     succeeded = request_metrics.succeeded(columns)
     tokens = np.where(succeeded, columns.output_tokens, 0)
     rates = {
-        "requests_per_s": (request_metrics.requests_per_s(columns, window_s), succeeded.astype(np.float64)),
-        "output_tokens_per_s": (request_metrics.output_tokens_per_s(columns, window_s), tokens.astype(np.float64)),
+        "request_throughput": (request_metrics.requests_per_s(columns, window_s), succeeded.astype(np.float64)),
+        "output_throughput": (request_metrics.output_tokens_per_s(columns, window_s), tokens.astype(np.float64)),
     }
     for name, (rate, amounts) in rates.items():
         if rate is not None:
             yield _row(name, None, stage, rate, len(parts), _rate_limits(columns, window_s, parts, amounts, rate))
     failed = counts_of(~succeeded, parts)
-    yield _row("error_ratio", None, stage, float(np.mean(~succeeded)), len(columns), miss_limits(failed))
+    yield _row("error_rate", None, stage, float(np.mean(~succeeded)), len(columns), miss_limits(failed))
     if slo is not None:
         good = request_metrics.meets_slo(columns, slo)
-        yield _row(
-            "goodput_ratio", None, stage, float(np.mean(good)), len(columns), kept_limits(counts_of(~good, parts))
-        )
+        yield _row("goodput", None, stage, float(np.mean(good)), len(columns), kept_limits(counts_of(~good, parts)))
     each = [select_rows(columns, _mask(part, len(columns))) for part in parts]
-    measures = {f"{name}_s": measure for name, measure in request_metrics.LATENCIES.items()}
+    measures = dict(request_metrics.LATENCIES)
     if not request_metrics.reasoning_ratio(columns):
-        del measures["ttfot_s"]  # which is TTFT
-    for name, measure in (measures | {"ttft_sent_s": request_metrics.ttft_sent_s}).items():
+        del measures["ttfot"]  # which is TTFT
+    for name, measure in (measures | {"ttft_sent": request_metrics.ttft_sent_s}).items():
         values = [measure(part) for part in each]
         n = int(sum(np.count_nonzero(~np.isnan(part)) for part in values))
-        found = quantiles_with_limits(values, tuple(QUANTILES.values()), single=name != "itl_s") if n else []
+        found = quantiles_with_limits(values, tuple(QUANTILES.values()), single=name != "itl") if n else []
         for statistic, (value, limits) in zip(QUANTILES, found, strict=False):
             if value is not None:
                 yield _row(name, statistic, stage, value, n, limits)
@@ -99,8 +97,8 @@ def _summary_rows(load: ClassSummary, slo: Slo | None, stage: str) -> Iterator[M
     parts = requests.by_second.stretches(_MOST_STRETCHES)
     spans_s = np.diff([*(part.begin_s - parts[0].begin_s for part in parts), window_s])
     rates = {
-        "requests_per_s": [part.succeeded for part in parts],
-        "output_tokens_per_s": [part.output_tokens for part in parts],
+        "request_throughput": [part.succeeded for part in parts],
+        "output_throughput": [part.output_tokens for part in parts],
     }
     for name, amounts in rates.items() if window_s > 0 else ():
         rate = sum(amounts) / window_s
@@ -108,10 +106,10 @@ def _summary_rows(load: ClassSummary, slo: Slo | None, stage: str) -> Iterator[M
         yield _row(name, None, stage, rate, len(parts), limits and limits.widened(Limits(rate, rate)))
     n, totals = requests.scheduled, tuple(part.scheduled for part in parts)
     failed = Counts(tuple(part.scheduled - part.succeeded for part in parts), totals)
-    yield _row("error_ratio", None, stage, failed.missed / n, n, miss_limits(failed))
+    yield _row("error_rate", None, stage, failed.missed / n, n, miss_limits(failed))
     if slo is not None:
         misses = Counts(tuple(part.scheduled - part.good for part in parts), totals)
-        yield _row("goodput_ratio", None, stage, requests.good / n, n, kept_limits(misses))
+        yield _row("goodput", None, stage, requests.good / n, n, kept_limits(misses))
     sample = requests.sample.columns()
     each = [select_rows(sample, _mask(part, len(sample))) for part in stretches(sample)]
     for name, histogram in requests.times.items():
@@ -122,7 +120,7 @@ def _summary_rows(load: ClassSummary, slo: Slo | None, stage: str) -> Iterator[M
         for (statistic, q), (_, limits) in zip(QUANTILES.items(), found, strict=True):
             if (bounds := histogram.quantile(q)) is not None:
                 limits = limits and limits.widened(Limits(*bounds))
-                yield _row(f"{name}_s", statistic, stage, bounds.middle, len(histogram), limits)
+                yield _row(name, statistic, stage, bounds.middle, len(histogram), limits)
 
 
 def _rate_limits(

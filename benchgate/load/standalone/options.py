@@ -36,6 +36,7 @@ from benchgate.plan.client_demand import StageDemand, default_workers, workers_t
 from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT
 from benchgate.suite.deployment import (
+    check_grpc,
     check_proxy,
     is_versioned,
     nearest_address,
@@ -50,6 +51,7 @@ from benchgate.suite.workload import PromptSet
 from benchgate.suite.yaml import read_text
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.dialect import DIALECTS
+from benchgate.targets.grpc_messages import require_grpc
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -192,7 +194,7 @@ def read_prompts(text: str, endpoint: Endpoint) -> Prompts:
 
 _T = TypeVar("_T")
 _BARE_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
-_ONE_TEXT = tuple(name for name, spec in ENDPOINTS.items() if spec.takes_text)
+_MADE_UP = tuple(name for name, spec in ENDPOINTS.items() if spec.is_made_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,8 @@ class LoadOptions:
     duration_s: float | None = None
     input_tokens: int = 100
     output_tokens: int = 128
+    audio_s: float = 5.0
+    grpc: str | None = None
     prompts: Prompts | None = None
     think_s: float = 0.0
     ramp_to_rps: float | None = None
@@ -266,6 +270,14 @@ class LoadOptions:
         server, spec = ServerAddress.of(self.url), ENDPOINTS[self.endpoint]
         path = spec.path_for(self.model, stream=spec.streams)
         return server.page(path) if server.socket is None else f"unix:{server.socket}:{server.path(path)}"
+
+    @property
+    def lengths(self) -> dict[str, float | None]:
+        """Lengths of a request in the result; None for what the request does not state."""
+        if ENDPOINTS[self.endpoint].transcribes:
+            return {"input_tokens": None, "output_tokens": None, "audio_s": self.audio_s}
+        tokens = self.input_tokens if self.prompts is None else None
+        return {"input_tokens": tokens, "output_tokens": self.output_tokens}
 
     @property
     def stage(self) -> str:
@@ -323,6 +335,8 @@ class LoadOptions:
         duration: str | None = None,
         input_tokens: int | None = None,
         output_tokens: int = 128,
+        audio: str | None = None,
+        grpc: str | None = None,
         prompts: str | None = None,
         think_time: str | None = None,
         ramp_to: str | None = None,
@@ -373,6 +387,18 @@ class LoadOptions:
             fixed_workers = min(int(workers), concurrency or int(workers))  # a closed loop has no more than slots
         open_headers, secret_headers = read_headers(headers, os.environ)
         base, server, chosen, named = _read_address(url, endpoint)
+        if (grpc is not None) != ENDPOINTS[chosen].by_grpc:
+            raise UsageError("--grpc HOST:PORT and --endpoint grpc-infer belong together; add the missing one")
+        if grpc is not None:
+            require_grpc()
+            if audit or proxy is not None:
+                raise UsageError("--audit and --proxy mean nothing for gRPC; leave them out")
+        if audio is not None and not ENDPOINTS[chosen].transcribes:
+            raise UsageError(f"--audio is the recording that transcriptions get, not {chosen}; leave it out")
+        if ENDPOINTS[chosen].transcribes and (prompts is not None or input_tokens is not None):
+            raise UsageError(
+                "transcriptions get recordings: write --audio instead of --prompts and --input-tokens, or leave it out"
+            )
         if named is not None and model not in (None, named):
             raise UsageError(f"the address names the model {named}, and --model is {model}; leave one of them out")
         model = model or named
@@ -394,6 +420,8 @@ class LoadOptions:
             duration_s=duration_s,
             input_tokens=100 if input_tokens is None else input_tokens,
             output_tokens=output_tokens,
+            grpc=None if grpc is None else _read("--grpc", check_grpc, grpc),
+            audio_s=5.0 if audio is None else _read("--audio", units.parse_duration_s, audio),
             prompts=None if prompts is None else _read("--prompts", lambda path: read_prompts(path, chosen), prompts),
             think_s=0.0 if think_time is None else _read("--think-time", units.parse_duration_s, think_time),
             ramp_to_rps=None if ramp_to is None else _read("--ramp-to", read_rate_rps, ramp_to),
@@ -433,11 +461,11 @@ def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, E
     if by_path == "predictions" and endpoint not in (None, by_path):  # beneath it TorchServe serves OpenAI's API
         base, path, by_path, model = f"{base}{path}", "", None, None
         server = ServerAddress.of(base)
-    if path not in ("", "/v1") and by_path not in _ONE_TEXT:
+    if path not in ("", "/v1") and by_path not in _MADE_UP:
         raise UsageError(f'the address ends in {path}, which cannot be load-tested; write "{base}"')
     if endpoint is None:
         return base, server, by_path or "chat", model
-    named = cast(Endpoint, _one_of("--endpoint", endpoint, _ONE_TEXT))
+    named = cast(Endpoint, _one_of("--endpoint", endpoint, _MADE_UP))
     if by_path not in (None, named):
         raise UsageError(f"the address ends in {path}, and --endpoint is {named}; leave one of them out")
     return base, server, named, model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,11 +36,13 @@ from benchgate.model.arrivals import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.records import ErrorClass, FloatArray, IntArray
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
 from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
+from benchgate.plan.media import data_url, speech_wav
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
 from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
@@ -49,7 +52,7 @@ from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import RAMP_SERVICE_TIMES, region_name
 from benchgate.suite.workload import Workload
-from benchgate.targets.address import show_address
+from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.server_lock import locked_servers
 from benchgate.units import show_duration, show_percent
@@ -97,6 +100,10 @@ class SyntheticRequests:
             if ask is not None:
                 yield PlannedRequest(index, offset_ns, ask(index), seed)
                 continue
+            if ENDPOINTS[options.endpoint].transcribes:
+                speech = speech_wav(options.audio_s, np.random.default_rng([options.seed, options.salt, index]))
+                yield PlannedRequest(index, offset_ns, _transcription(data_url(speech, "audio/wav")), seed)
+                continue
             tokens = row.input_tokens or options.input_tokens
             if row.hash_ids:
                 prompt = texts.hashed(row.hash_ids, tokens, np.random.default_rng([options.seed, 1, index]))
@@ -116,8 +123,15 @@ class SyntheticRequests:
             return lambda number: PlannedRequest(number, None, ask(number), 0)
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
-        alike = text_request(self.options.endpoint, "", self.options.output_tokens)
+        if ENDPOINTS[self.options.endpoint].transcribes:
+            alike = _transcription("")
+        else:
+            alike = text_request(self.options.endpoint, "", self.options.output_tokens)
         return lambda number: PlannedRequest(number, None, alike, 0)
+
+
+def _transcription(recording: str) -> ModelRequest:
+    return ModelRequest("transcriptions", {"file": recording}, None)
 
 
 def _recorded(options: LoadOptions, prompts: Prompts) -> Callable[[int], ModelRequest]:
@@ -229,8 +243,7 @@ def describe(
                 "requests": options.requests,
                 "duration_s": options.duration_s,
                 "prompts": None if options.prompts is None else options.prompts.name,
-                "input_tokens": options.input_tokens if options.prompts is None else None,
-                "output_tokens": options.output_tokens,
+                **options.lengths,
                 "seed": options.seed,
                 "salt": options.salt,
             }
@@ -295,6 +308,7 @@ def describe(
     document["metrics"] = [
         {
             "name": row.name,
+            "unit": TREND_UNITS[row.name],
             "statistic": row.statistic,
             "value": row.value,
             "lower": row.lower,
@@ -356,6 +370,8 @@ def _commonest(failed: Counter[tuple[str, str]]) -> list[dict[str, object]]:
 def offered_load(options: LoadOptions) -> Offered:
     """Return the load by which results are judged. Rows of a trace and recorded prompts have lengths of their own."""
     output_tokens = options.output_tokens if options.replay is None and options.prompts is None else None
+    if ENDPOINTS[options.endpoint].transcribes:
+        output_tokens = None
     return Offered(options.slo or Slo(), options.offered_rps, output_tokens, options.seed)
 
 
@@ -479,10 +495,11 @@ def run_load_test(
 ) -> dict[str, object]:
     """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
-    A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
-    been answered by then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the
-    figures so far about twice a second. Raises what `with_model` does.
+    A server that fails every request gives a document too. So does an interrupted load, with what had been answered by
+    then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the figures so far
+    about twice a second. Raises what `require_listener` and `with_model` do.
     """
+    require_listener(options)
     options = with_model(options)
     target, engine = target_of(options)
     warmup: int | None = None
@@ -540,6 +557,28 @@ def with_model(options: LoadOptions) -> LoadOptions:
     return replace(options, model=only_model(target, listing.models, where, remedy))
 
 
+def require_listener(options: LoadOptions) -> None:
+    """Raise TargetError where no server listens at the address, before a warm-up is sent there.
+
+    Behind a proxy, and for the workers of a cluster, this machine cannot tell.
+    """
+    address = ServerAddress.of(options.url)
+    if options.route.proxy is not None or options.cluster is not None:
+        return
+    try:
+        if address.socket is not None:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(address.socket)
+        else:
+            port = address.port or (443 if address.scheme == "https" else 80)
+            socket.create_connection((address.host, port), timeout=_LISTENS_S).close()
+    except OSError as error:
+        reason = f"no answer within {_LISTENS_S:g} s" if isinstance(error, TimeoutError) else error.strerror or error
+        remedy = "start the server, or correct the address"
+        raise TargetError(f"the server at {address.shown} cannot be reached: {reason}; {remedy}") from error
+
+
+_LISTENS_S = 10.0
 _ENGINES: Mapping[Endpoint, str] = {"generate": "tgi", "triton-generate": "triton"}  # whose own endpoints these are
 
 
@@ -566,6 +605,7 @@ def _target(options: LoadOptions, engine: str) -> Target:
         open_headers=options.open_headers,
         secret_headers=options.secret_headers,
         route=options.route,
+        grpc=options.grpc,
     )
 
 
@@ -626,4 +666,5 @@ def stage_of(options: LoadOptions, target: Target, service_s: float | None, *, r
         ramp=ramp,
         service_s=service_s,
         lead_ns=lead_ns,
+        by_grpc=ENDPOINTS[options.endpoint].by_grpc,
     )

@@ -294,8 +294,9 @@ def _more(workload: Workload) -> Iterator[str]:
         yield f"{share} of the clients cancel after {workload.leave.after}"
     if workload.generates and not workload.stream:
         yield "not streamed"
-    if workload.images is not None:
-        yield f"{workload.images.count} images in each request"
+    for kind, media in workload.media.items():
+        noun = {"images": "images", "audio": "audio clips", "videos": "videos"}[kind]
+        yield f"{media.count} {noun} in each request"
     if workload.tools is not None:
         yield "tool definitions"
     if workload.answer_schema is not None:

@@ -43,7 +43,6 @@ class StageSummary:
     failed: Mapping[str, int]
     output_tokens_per_s: float | None
     requests_per_s: float | None
-    good_tokens_per_s: float | None
     goodput_ratio: float | None
     ttft_p50_s: float | None
     ttft_p95_s: float | None
@@ -190,9 +189,6 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         failed=_failures([rows for o in observations for rows in o.with_ramp]),
         output_tokens_per_s=_mean([request_metrics.output_tokens_per_s(o.requests, o.window_s) for o in observations]),
         requests_per_s=_mean([request_metrics.requests_per_s(o.requests, o.window_s) for o in observations]),
-        good_tokens_per_s=None
-        if slo is None
-        else _mean([request_metrics.output_tokens_per_s(o.requests, o.window_s, slo=slo) for o in observations]),
         goodput_ratio=None if good is None or scheduled == 0 else _total(good) / scheduled,
         ttft_p50_s=request_metrics.quantile(ttft, 0.5),
         ttft_p95_s=request_metrics.quantile(ttft, 0.95),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from benchgate.errors import Problem, suggestion
-from benchgate.model.request import ENDPOINTS
+from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.suite.checks import Check
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
@@ -18,6 +18,8 @@ from benchgate.units import as_written, show_number, show_percent
 
 _WITH_PRIORITIES = ("vllm", "sglang")
 _MISSING_LENGTH = 'is required and missing; expected a count like "128 tokens"'
+_MEDIA: tuple[MediaKind, ...] = ("images", "audio", "videos")
+_TRANSCRIPTIONS = ("json", "verbose_json", "text")  # forms of transcriptions that are read
 _ARMS = ("deployments", "baseline", "candidate", "candidates")
 
 
@@ -87,12 +89,18 @@ def _workload_rule(faults: Callable[[Workload], Iterator[tuple[str, str]]]) -> R
 def workload_has_its_lengths(workload: Workload) -> Iterator[tuple[str, str]]:
     """Require lengths where a workload needs them, and nowhere else."""
     if workload.sessions is not None:
-        for key in ("input_tokens", "prefix", "retrieval", "prompts", "session", "tokenizer", "leave", "images"):
+        keys = ("input_tokens", "prefix", "retrieval", "prompts", "session", "tokenizer", "leave")
+        for key in (*keys, *_MEDIA):
             if getattr(workload, key) is not None:
                 yield (
                     key.removesuffix("_tokens"),
                     "means nothing beside `sessions`, whose calls are recorded; remove one of them",
                 )
+    elif ENDPOINTS[workload.endpoint].transcribes:
+        for key in ("input_tokens", "output_tokens", "prefix", "retrieval", "prompts", "tokenizer"):
+            if getattr(workload, key) is not None:
+                yield key.removesuffix("_tokens"), "means nothing for transcriptions, whose input is `audio`; remove it"
+        return
     elif workload.prompts is None and workload.input_tokens is None:
         yield "input", _MISSING_LENGTH
     if workload.generates and workload.output_tokens is None:
@@ -122,9 +130,13 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
     endpoint, session, schema = workload.endpoint, workload.session, workload.answer_schema
     written = workload.model_fields_set
     spec = ENDPOINTS[endpoint]
-    for key, is_known in (("images", spec.reads_images), ("tools", spec.calls_tools)):
+    for key, is_known in (*((kind, kind in spec.media) for kind in _MEDIA), ("tools", spec.calls_tools)):
         if getattr(workload, key) is not None and not is_known:
             yield key, f"belongs to the endpoint chat, not {endpoint}; remove one of them"
+        elif key in _MEDIA and getattr(workload, key) is not None and workload.prompts is not None:
+            yield key, "means nothing beside `prompts`, which are sent as they are; remove it"
+    if spec.transcribes:
+        yield from _transcription_faults(workload)
     if session is not None and spec.messages_key is None:
         yield "session", f"is a conversation, and {endpoint} holds none; use the endpoint chat"
     if workload.sessions is not None and spec.messages_key is None:
@@ -153,6 +165,19 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
         yield "leave.after", "an answer in one piece has no tokens to count; write a time like 500ms"
 
 
+def _transcription_faults(workload: Workload) -> Iterator[tuple[str, str]]:
+    form = workload.body.get("response_format", "json")
+    if workload.audio is not None and workload.audio.count > 1:
+        yield "audio.count", "a transcription is of one recording; write 1"
+    for key, found in (("schema", workload.answer_schema), ("priority", workload.priority)):
+        if found is not None:
+            yield key, "means nothing for transcriptions; remove it"
+    if form not in _TRANSCRIPTIONS:
+        yield "body.response_format", f"is not read; write {', '.join(_TRANSCRIPTIONS)} or leave it out"
+    elif form == "verbose_json" and workload.stream:
+        yield "body.response_format", "comes whole, and answers are streamed; write `stream: false`, or `json`"
+
+
 @rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
 def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
     """Refuse priorities unless both engines support them."""
@@ -167,6 +192,28 @@ def priority_is_known_to_the_engines(suite: Suite) -> Iterator[Fault]:
                 f'"{other[0]}" is {other[1].engine}, which has no priorities ({" and ".join(_WITH_PRIORITIES)} have); '
                 "remove it, or say it in that server's own words in `body`",
             )
+
+
+@rule(*_ARMS, "load.workload", "load.workloads", "load.sweep", "load.capacity")
+def grpc_has_its_address(suite: Suite) -> Iterator[Fault]:
+    """Require addresses of gRPC for `grpc-infer`, and stages that are sent over one transport."""
+    if suite.load is None:
+        return
+    paths = [path for path, workload in _workloads(suite) if ENDPOINTS[workload.endpoint].by_grpc]
+    lacking = next((name for _, name, spec in arms(suite) if spec.grpc is None), None)
+    for path in paths:
+        if lacking is not None:
+            message = (
+                f'is sent over gRPC, and "{lacking}" has no address of it; write `grpc: host:8001` beside its `url`'
+            )
+            yield Fault((*path, "endpoint"), message)
+        if suite.load.audit:
+            yield Fault(("load", "audit"), "means nothing for grpc-infer, whose bytes grpcio reads; remove it")
+    kinds: dict[str, bool] = {}
+    for path, _, traffic in written_classes(suite):
+        by_grpc = ENDPOINTS[traffic.workload.endpoint].by_grpc
+        if kinds.setdefault(traffic.stage, by_grpc) is not by_grpc:
+            yield Fault((*path, "workload"), "a stage is sent over HTTP or over gRPC; make two stages of it")
 
 
 @rule("deployments", "baseline")
@@ -196,8 +243,14 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
         for key in ("prefix", "retrieval"):
             if stage.trace is not None and getattr(workload, key) is not None:
                 yield Fault((*path, "trace"), f"a trace has its own shared beginnings (`hash_ids`); remove `{key}`")
-        for key, value in (("input", stage.input_tokens), ("prefix", stage.prefix)):
-            if value is not None and (workload.prompts is not None or workload.sessions is not None):
+        for key, value in (("input", stage.input_tokens), ("output", stage.output_tokens), ("prefix", stage.prefix)):
+            if value is not None and ENDPOINTS[workload.endpoint].transcribes:
+                yield Fault((*path, key), "means nothing for transcriptions, whose input is `audio`; remove it")
+            elif (
+                value is not None
+                and key != "output"
+                and (workload.prompts is not None or workload.sessions is not None)
+            ):
                 yield Fault((*path, key), "means nothing for recorded `prompts`, whose texts are as long as they are")
         if stage.output_tokens is not None and not workload.generates:
             yield Fault((*path, "output"), f"means nothing for {workload.endpoint}, which count no tokens; remove it")
@@ -279,7 +332,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
 
 
 RULES = (
-    regions_send_alike, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
+    regions_send_alike, grpc_has_its_address, workload_is_used, workload_has_its_lengths, workload_fits_its_endpoint,
     priority_is_known_to_the_engines, baseline_has_a_tokenizer, stage_fits_its_workload, request_fits_the_context,
     capacity_can_be_searched, capacity_check_can_be_met,
 )  # fmt: skip
