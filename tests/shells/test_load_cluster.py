@@ -291,8 +291,9 @@ def test_far_worker_is_good_for_a_ramp_and_not_for_a_burst(
         listens = ("--listen-address", f"tcp://127.0.0.1:{port}", "--contact-address", place)
         with dask("worker", two.address, "--nthreads", "1", "--no-nanny", *listens):
             two.client.wait_for_workers(3, timeout=60)
-            crew = [(two.client, first), (two.client, place)]
-            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer(crew))
+            monkeypatch.setattr(
+                ClusterFleet, "_crew", lambda fleet, *_: answer([(fleet._first, one) for one in (first, place)])
+            )
             with ClusterFleet(two.address) as fleet:
                 for load, service_s, tolerated in (
                     ({"concurrency": 4}, 0.2, True),
