@@ -292,8 +292,9 @@ class RequestColumns:
         for name in (f.name for f in fields(cls)):
             if name in OPTIONAL_COLUMNS and name not in columns:
                 unknown = 0 if name == "ramp" else ABSENT
-                text = name in TEXT_COLUMNS
-                found[name] = [None] * rows if text else np.full(rows, unknown, dtype=NARROW_TYPES.get(name, np.int64))
+                found[name] = np.full(rows, unknown, dtype=NARROW_TYPES.get(name, np.int64))
+                if name in TEXT_COLUMNS:
+                    found[name] = TextColumn((None,) if rows else (), np.zeros(rows, dtype=np.int32))
             elif name in NARROW_TYPES:
                 found[name] = np.asarray(columns[name]).astype(NARROW_TYPES[name], copy=False)
             else:

@@ -108,7 +108,7 @@ def test_trends_noise_and_forecasts_have_each_region() -> None:
     bare = replace(
         evidence, load=tuple(replace(one, requests=with_region(one.requests, None)) for one in evidence.load)
     )
-    assert not any(row.stage and "@" in row.stage and row.name == "error_ratio" for row in metric_rows(bare))
+    assert not any(row.stage and "@" in row.stage and row.name == "error_rate" for row in metric_rows(bare))
     spread = {(one.metric, one.stage) for one in spreads(evidence, suite)}
     assert ("ttft", "c4@us") in spread and ("output_throughput", "c4@us") not in spread
     plan = make_plan(suite, (), ())

@@ -238,7 +238,7 @@ def test_shards_with_a_region_have_figures_and_a_verdict_of_their_own(tmp_path: 
     address = str(tmp_path / "store.db")
     run_id = save_load(address, document, None)
     with Store.open(address) as store:
-        kept = {row.stage for row in store.metrics(run_id) if row.name == "ttft_s"}
+        kept = {row.stage for row in store.metrics(run_id) if row.name == "ttft"}
     assert kept == {"r20", "r20@eu", "r20@us"}
     shown = render_load(document, Screen(100))
     assert "over the quickest" in shown and "us" in shown
