@@ -172,7 +172,7 @@ def send_shard(
 
 
 class _Watch:
-    """Pushes what was written, looks for the stop file, and notes the state. An object store may be away for a while."""
+    """Pushes what was written, looks for the stop file, notes the state. An object store may be away for a while."""
 
     def __init__(self, folder: SpoolFolder, place: ShardOptions, note: Callable[[str], None]) -> None:
         self._folder = folder
