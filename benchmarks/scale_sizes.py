@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchgate.load.spool import Spool, SpoolEntry
-from benchgate.load.stage_summary import Offered, merge_shares
+from benchgate.load.standalone.merge import merge_shards
 from benchgate.plan.preview import preview
 from benchgate.plan.schedule import make_plan
 from benchgate.suite.schema import ClientBounds, Suite
 from benchgate.units import show_number
 from benchmarks import client_cost
-from benchmarks.merge import Stage
+from benchmarks.merge import Made
 from benchmarks.million_records import answer, event, peak_mb
 from benchmarks.tables import in_table, write_table
 
@@ -56,10 +56,11 @@ def measure(streams: int, seconds: float) -> Measured:
             for number in range(_ANSWERS):
                 file.append(SpoolEntry(number, 0, 0, answer(number, _TOKENS, 0)))
         spool_bytes = spool.stat().st_size / _ANSWERS / _TOKENS
-    stage = Stage(_RECORDS, 10, _TOKENS)
-    began_s = time.perf_counter()
-    merge_shares(stage, _RECORDS, Offered(), exact=0)
-    merged_s = time.perf_counter() - began_s - stage.made_s
+    with tempfile.TemporaryDirectory() as folder:
+        Made.write(Path(folder), _RECORDS, 10, _TOKENS, 10)
+        began_s = time.perf_counter()
+        merge_shards([folder], exact=0)
+        merged_s = time.perf_counter() - began_s
     cost = client_cost.measure("benchgate", streams, seconds)
     return Measured(cost.cpu_us, spool_bytes, len(event(0, '{"content":" word"}')), merged_s / _RECORDS * 1e9)
 

@@ -130,9 +130,9 @@ SIM: Mapping[str, SimFault] = {
     },
     "abort-after": _failing("abort-after", startup=HARMLESS),
     "endless": replace(_failing("endless"), load=expect("BLOCK", "INVALID", by="answers-not-too-long error_rate")),
-    "stall-after": replace(_failing("stall-after:3:1s", startup=HARMLESS), quality=HARMLESS, shadow=HARMLESS),
+    "stall-after": replace(_failing("stall-after:1:1s", startup=HARMLESS), quality=HARMLESS, shadow=HARMLESS),
     "stall-of-ten-minutes": replace(
-        _failing("stall-after:3:600s"), words="silence for ten minutes; `limits.stall` is 0.7 s instead of 30"
+        _failing("stall-after:1:600s"), words="silence for ten minutes; `limits.stall` is 0.7 s instead of 30"
     ),
     "no-usage": _plain("no-usage", _NO_COUNTS),
     "zero-usage": _plain("zero-usage", _NO_COUNTS),
@@ -227,8 +227,8 @@ OUTSIDE: Mapping[str, Outside] = {
         at.send(signal.SIGSTOP, "engine"), fails=True,
     ),
     "engine-pause": Outside(
-        "the candidate's server is stopped for 2.5 s, twice as long as a request may take to begin",
-        _in(_MEASURING, expect("PASS", "WARN", "BLOCK", "INVALID")), at.stop_for(2.5, "engine"), fails=True,
+        "the candidate's server is stopped for 4 s, a second longer than `limits.total`",
+        _in(_MEASURING, expect("PASS", "WARN", "BLOCK", "INVALID")), at.stop_for(4, "engine"), fails=True,
     ),
     "lm-eval-sigterm": Outside(
         "SIGTERM to the candidate's lm-eval", _in("quality", expect("INVALID", by="items-paired")),

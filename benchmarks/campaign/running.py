@@ -103,7 +103,7 @@ class Run:
     forks: Forks | None = None
     is_forked: bool = False  # else it is a process of the installed command
     process: subprocess.Popen[bytes] | ForkedRun = field(init=False)
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(init=False)
 
     def __enter__(self) -> Self:
         code = _COMMAND.format(prelude=self.prelude)
@@ -113,12 +113,14 @@ class Run:
         if self.forks is not None and self.is_forked:
             order = {"code": code, "arguments": arguments, "folder": str(self.folder), "environment": environment}
             self.process = self.forks.run({**order, "out": str(out), "log": str(log)})
+            self.began_s = time.monotonic()
             return self
         with out.open("wb") as said, log.open("wb") as logged:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, *arguments], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                 stdout=said, stderr=logged, start_new_session=True,
             )  # fmt: skip
+        self.began_s = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -147,7 +147,8 @@ class Relay:
 
     def _pass_on(self, client: socket.socket, number: int) -> None:
         port, answered = self.upstream, True
-        server = socket.create_connection(("127.0.0.1", port))
+        server = _connected(port)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client, suppress(OSError):
             while True:
                 for one in select.select([client, server], [], [], 1)[0]:
@@ -158,7 +159,7 @@ class Relay:
                     if one is client and answered and data and port != self.upstream:  # a request begins
                         server.close()
                         port = self.upstream
-                        server = socket.create_connection(("127.0.0.1", port))
+                        server = _connected(port)
                     if not data:
                         server.close()
                         return
@@ -166,6 +167,12 @@ class Relay:
                     (server if one is client else client).sendall(data)
                     break  # the other one may be a connection that was just closed
         server.close()
+
+
+def _connected(port: int) -> socket.socket:
+    server = socket.create_connection(("127.0.0.1", port))
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return server
 
 
 class Machine:

@@ -265,6 +265,7 @@ def test_one_broken_stream_does_not_make_the_counting_of_tokens_unlike() -> None
         {
             **columns.to_columns(),
             "error": ("stream_broken", *columns.error[1:]),
+            "error_detail": ("the answer is cut", *columns.error_detail[1:]),
             "finish_reason": (None, *columns.finish_reason[1:]),
             "token_source": ("chunks", *columns.token_source[1:]),
         }

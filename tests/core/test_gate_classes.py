@@ -112,7 +112,8 @@ def starving(evidence: Evidence, share: float, place: str = "mix/batch") -> Evid
         keep = int(len(o.requests) * share) if few else len(o.requests)
         some = replace(o.requests, left=(o.requests.index >= keep).astype(o.requests.left.dtype))
         parts = split_by_use(some)
-        load.append(replace(o, requests=parts.measured, left=parts.left))
+        window_s = o.window_s if keep == len(o.requests) else float(max([0, *parts.measured.end_ns])) / 1e9
+        load.append(replace(o, requests=parts.measured, left=parts.left, window_s=window_s))
     return replace(evidence, load=tuple(load))
 
 

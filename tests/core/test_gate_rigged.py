@@ -59,9 +59,12 @@ def without(*names: str, evidence: Evidence, policy: Suite) -> Outcome:
 
 
 def failing(rows: int, error: str, *, last: bool = False) -> Change:
+    words = {"error": error, "error_detail": "made up"}
+
     def change(execution: LoadObservation) -> LoadObservation:
         places = range(ROWS - rows, ROWS) if last else range(rows)
-        return columns_of(execution, error=[error if row in places else None for row in range(ROWS)])
+        failed = {name: [text if k in places else None for k in range(ROWS)] for name, text in words.items()}
+        return columns_of(execution, **failed)
 
     return change
 

@@ -190,8 +190,11 @@ def _without_answer(record: RequestRecord, error: ErrorClass, *, sent: bool) -> 
 
 
 def _record(index: int, slow: float, effect: Effect, *, failed: bool) -> RequestRecord:
-    """One request every 80 ms: TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown."""
-    intended = int(index * 80 * _MS * slow)
+    """One request every 99 ms, so that ten take about a second.
+
+    TTFT 50 ms plus 0.1 ms per position, then 10 ms a token, all times the slowdown.
+    """
+    intended = int(index * 99 * _MS * slow)
     sent = intended + (60 if index < effect.late else effect.lag_ms) * _MS
     if failed:
         return RequestRecord(

@@ -428,7 +428,8 @@ def _search(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
             assert suite.load is not None and suite.load.capacity is not None
             closed = suite.load.capacity.over == "concurrency"
             columns = _packed(queue_columns(requests, search["servers"], level, closed=closed))
-            columns = replace(columns, sent_ns=columns.sent_ns + number)  # no two are sent at the same instants
+            apart_ns = 2 * number + (arm is Arm.CANDIDATE)  # no two looks are sent at the same nanoseconds
+            columns = replace(columns, sent_ns=columns.sent_ns + apart_ns)
             client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
             if number in search.get("late", []):
                 client = replace(client, faults=("worker 1 of 1 started 3.0 s late",))

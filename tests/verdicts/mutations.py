@@ -56,7 +56,8 @@ def _one_requests(
     def changed(one: LoadObservation) -> LoadObservation | None:
         part = str(draw.choice([name for name in ("requests", "ramp", "left") if len(getattr(one, name))]))
         found = change(getattr(one, part))
-        return None if found is None else replace(one, **{part: found})
+        changed_part: dict[str, Any] = {part: found}
+        return None if found is None else replace(one, **changed_part)
 
     return _one_load(run, draw, changed)
 
@@ -136,14 +137,8 @@ def lose_arm(run: Evidence, draw: np.random.Generator) -> Evidence | None:
     arm = Arm(str(draw.choice(list(Arm))))
     if not run.load and not run.quality:
         return None
-    load, quality = (tuple(one for one in ones if one.arm is not arm) for ones in (run.load, run.quality))
-    return replace(run, load=load, quality=quality)
-
-
-def lose_ramp(run: Evidence, draw: np.random.Generator) -> Evidence | None:
-    if not any(len(one.ramp) for one in run.load):
-        return None
-    return replace(run, load=tuple(replace(one, ramp=RequestColumns.pack([])) for one in run.load))
+    load = tuple(one for one in run.load if one.arm is not arm)
+    return replace(run, load=load, quality=tuple(one for one in run.quality if one.arm is not arm))
 
 
 def lose_column(run: Evidence, draw: np.random.Generator) -> Evidence | None:
@@ -318,8 +313,8 @@ def other_windows(run: Evidence, draw: np.random.Generator) -> Evidence | None:
 
 def odd_client_figures(run: Evidence, draw: np.random.Generator) -> Evidence | None:
     name = str(draw.choice(["cpu_s", "wall_s", "busiest_share", "read_delay_p99_s", "start_uncertainty_s"]))
-    value = float(draw.choice(_ODD))
-    return _one_load(run, draw, lambda one: replace(one, client=replace(one.client, **{name: value})))
+    changed: dict[str, Any] = {name: float(draw.choice(_ODD))}
+    return _one_load(run, draw, lambda one: replace(one, client=replace(one.client, **changed)))
 
 
 def odd_scores(run: Evidence, draw: np.random.Generator) -> Evidence | None:
@@ -338,14 +333,12 @@ def odd_scores(run: Evidence, draw: np.random.Generator) -> Evidence | None:
 
 def other_questions(run: Evidence, draw: np.random.Generator) -> Evidence | None:
     """Digests of the questions on one arm."""
-    name = str(draw.choice(["doc_hash", "prompt_hash", "target_hash", "item_id"]))
+    other: dict[str, Any] = {str(draw.choice(["doc_hash", "prompt_hash", "target_hash", "item_id"])): "changed"}
 
     def change(one: QualityObservation) -> QualityObservation:
         marked = _some(len(one.items), draw).tolist()
-        return replace(
-            one,
-            items=tuple(replace(k, **{name: "changed"}) if m else k for k, m in zip(one.items, marked, strict=True)),
-        )
+        items = (replace(k, **other) if m else k for k, m in zip(one.items, marked, strict=True))
+        return replace(one, items=tuple(items))
 
     return _one_quality(run, draw, change)
 
@@ -565,7 +558,7 @@ def other_item(run: Evidence, draw: np.random.Generator) -> Evidence | None:
 
 
 LOSSES: tuple[Damage, ...] = (
-    lose_rows, lose_rows_of_every_execution, lose_executions, lose_block, lose_stage, lose_arm, lose_ramp, lose_column,
+    lose_rows, lose_rows_of_every_execution, lose_executions, lose_block, lose_stage, lose_arm, lose_column,
     lose_chunks, lose_tasks, lose_task_of_both, lose_items, lose_wrong_items, lose_prompts, lose_shadow, lose_positions,
     lose_divergence, lose_starts,
 )  # fmt: skip

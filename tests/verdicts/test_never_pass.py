@@ -14,8 +14,9 @@ damage for which it holds are those of `mutations.py`:
 
 It cannot hold for a damage that leaves the evidence of a good candidate. Nobody can tell latencies that were all
 divided by ten from fast ones, and `test_a_whole_forgery_is_beyond_the_claim` shows that the claim is not empty. Nor can
-it for facts whose absence is usual: faults, interruptions, telemetry, optional columns and earlier runs. Those are held
-by the hash of the stored run (tests/shells/test_store_never_pass.py).
+it for facts whose absence is usual: faults, interruptions, telemetry, optional columns, earlier runs, and the requests
+of a ramp, whose number is not planned and whose failures count. Those are held by the hash of the stored run
+(tests/shells/test_store_never_pass.py).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from tests.verdicts.mutations import CONTRADICTIONS, DUPLICATES, LOSSES, ORDERS,
 DAMAGES = (*LOSSES, *CONTRADICTIONS, *ORDERS, *DUPLICATES, *SINGLE_VALUES)
 SAMPLE = 2  # cases of each damage in the quick tier
 OF_RECIPES = {
-    "ramp": "ramp", "starts": "starts", "telemetry": "telemetry", "positions": "texts", "divergence": "texts",
+    "starts": "starts", "telemetry": "telemetry", "positions": "texts", "divergence": "texts",
     "prompts": "shadow", "shadow": "shadow", "tasks": "evals", "task": "evals", "items": "evals", "item": "evals",
     "scores": "evals", "questions": "evals",
 }  # fmt: skip

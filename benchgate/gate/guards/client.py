@@ -134,7 +134,7 @@ def _longest_window_s(parts: Iterable[RequestColumns], limits: Limits) -> float:
             over_ns = np.maximum(np.maximum(part.intended_ns, part.sent_ns), part.end_ns) + spare_ns
             begins_ns.append(int(part.intended_ns.min()))
             ends_ns.append(int(np.where(whole, np.maximum(part.intended_ns, part.end_ns), over_ns).max()))
-    return (max(ends_ns) - min(begins_ns)) / _NS if ends_ns else 0.0
+    return (max(ends_ns) - min(begins_ns)) / _NS if ends_ns else math.inf  # nothing was counted, at no rate
 
 
 def _shortest_start_span_s(execution: LoadObservation, *, conversing: bool) -> float:
