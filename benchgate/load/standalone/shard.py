@@ -85,6 +85,7 @@ class ShardOptions:
         if match is None:
             raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
         first, written, shards = match.groups()
+        found: list[str] = []
         if written is None:
             found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
             if not found or not found[0].isdecimal():
