@@ -43,8 +43,10 @@ def rigged(evidence: Evidence, change: Change) -> Evidence:
 
 
 def columns_of(execution: LoadObservation, **changed: Any) -> LoadObservation:
-    columns = execution.requests
-    return replace(execution, requests=RequestColumns.from_columns({**columns.to_columns(), **changed}))
+    """The execution with other columns; where its answers end at other times, it takes until the last of them."""
+    requests = RequestColumns.from_columns({**execution.requests.to_columns(), **changed})
+    ended_s = float(max(requests.end_ns.max(), requests.intended_ns.max())) / 1e9
+    return replace(execution, requests=requests, window_s=ended_s if "end_ns" in changed else execution.window_s)
 
 
 def told(verdict: Verdict) -> set[str]:
