@@ -463,7 +463,7 @@ def test_shard_with_its_key_is_no_argument_of_a_task(two: Cluster, fleet: Cluste
 
     def note(self: Client, function: object, *arguments: object, **options: object) -> object:
         submitted.append(pickle.dumps((arguments, options)))
-        return submit(self, function, *arguments, **options)  # type: ignore[no-untyped-call, arg-type]
+        return submit(self, function, *arguments, **options)  # type: ignore[arg-type]
 
     with ScriptedServer(answering(lambda received: "a b c")) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "submit", note)
