@@ -85,13 +85,13 @@ class ShardOptions:
         if match is None:
             raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
         first, written, shards = match.groups()
-        found: list[str] = []
+        number = int(written or first or 0)
         if written is None:
             found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
             if not found or not found[0].isdecimal():
                 names = " nor ".join(_INDEX_VARIABLES)
                 raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{shards}")
-        number = int(written) if written is not None else int(first or 0) + int(found[0])
+            number += int(found[0])
         if number >= int(shards):
             raise UsageError(f"--shard {number}/{shards}: shards count from 0, up to one less than their number")
         return cls(number, int(shards), _instant_ns(start_at), spool, region)
