@@ -65,7 +65,7 @@ class Kept:
 
 def run_case(case: Case, forks: Forks | None) -> Ended:
     """Run a case in a folder of its own, again where it came to nothing."""
-    ended = None
+    ended: Ended | None = None
     for _attempt in range(_ATTEMPTS):
         with tempfile.TemporaryDirectory(prefix="benchgate-campaign-") as folder, ExitStack() as stack:
             before, ended = ended, case.run(Path(folder), stack, forks)

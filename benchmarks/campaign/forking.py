@@ -96,9 +96,9 @@ def main() -> None:
     """Fork a run for every line of standard input: answer with its pid, and with its exit code once it has ended."""
     for name in _PRELOADED:
         __import__(name)
-    workers = sys.modules["benchgate.load.workers"]
-    workers.multiprocessing = Multiprocessing()
-    workers.multiprocessing.get_context("spawn")  # type: ignore[attr-defined]  # starts its fork server
+    forked = Multiprocessing()
+    vars(sys.modules["benchgate.load.workers"])["multiprocessing"] = forked
+    forked.get_context("spawn")  # starts its fork server
     gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,7 +224,8 @@ class Run:
 
     def evidence(self) -> Evidence:
         """Return what can be read of the run, from the store and from a spool that the store has not taken in yet."""
-        with Store.open(self._address, create=False) as store:
+        address = self._address if "://" in self.store else self._copied(Path(self._address))
+        with Store.open(address, create=False) as store:
             for spool in sorted((self.folder / "work").glob("*/spool.jsonl")):
                 with suppress(BenchgateError):
                     store.recover(spool)
@@ -232,9 +234,16 @@ class Run:
                 raise LookupError("the store has no run")
             return store.evidence(newest.id)
 
+    def _copied(self, store: Path) -> str:
+        """Return the address of a copy of the store, which can take in what its own disk had no room for."""
+        (self.folder / "copy").mkdir(exist_ok=True)
+        for file in store.parent.glob(f"{store.name}*"):
+            shutil.copy(file, self.folder / "copy")
+        return str(self.folder / "copy" / store.name)
+
 
 def _missing(steps: list[str], evidence: Evidence) -> Iterator[str]:
-    load = {(seen.stage, seen.arm.value, seen.block + 1) for seen in evidence.load}
+    load = {(seen.stage.partition("/")[0], seen.arm.value, seen.block + 1) for seen in evidence.load}
     starts = {(seen.arm.value, seen.number + 1) for seen in evidence.starts}
     tasks = {f"{seen.task} on {seen.arm}" for seen in evidence.quality}
     for step in steps:

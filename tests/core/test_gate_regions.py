@@ -103,8 +103,8 @@ def test_trends_noise_and_forecasts_have_each_region() -> None:
     suite = suite_of()
     evidence = from_regions(measured(suite))
     rows = {(row.name, row.stage) for row in metric_rows(evidence) if row.arm is Arm.CANDIDATE}
-    assert {("ttft_s", "c4@eu"), ("error_ratio", "c8@us"), ("goodput_ratio", "c4@us")} <= rows
-    assert ("output_tokens_per_s", "c4@eu") not in rows
+    assert {("ttft", "c4@eu"), ("error_rate", "c8@us"), ("goodput", "c4@us")} <= rows
+    assert ("output_throughput", "c4@eu") not in rows
     bare = replace(
         evidence, load=tuple(replace(one, requests=with_region(one.requests, None)) for one in evidence.load)
     )

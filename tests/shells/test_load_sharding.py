@@ -139,7 +139,7 @@ def result_of(rows: list[RequestRecord], client: ClientUse) -> StageResult:
     return StageResult((ClassResult("", columns, window_s),), client)
 
 
-def leave(folder: Path, count: int, *, without: int | None = None, **changed: dict[int, Any]) -> None:
+def leave(folder: Path | str, count: int, *, without: int | None = None, **changed: dict[int, Any]) -> None:
     """Leave the files of shards as if they had sent the requests of OPTIONS."""
     clients, stages, clocks, regions = (changed.get(name, {}) for name in ("client", "stage", "clock", "region"))
     whole = records()
@@ -330,6 +330,14 @@ def test_object_store_holds_what_a_folder_would(tmp_path: Path) -> None:
         scratch = refused.path
         refused.push()
     assert (scratch / "shard-0-of-1.answers").read_bytes() == b"answer"
+
+
+def test_shards_in_an_object_store_are_merged_as_from_a_folder(tmp_path: Path) -> None:
+    """In one process: fsspec's store in memory has no others."""
+    url = f"memory://{tmp_path.name}/run"
+    leave(url, 2)
+    leave(tmp_path, 2)
+    assert merge_shards([url]) == merge_shards([str(tmp_path)])
 
 
 def test_too_many_records_are_summarised_shard_by_shard(tmp_path: Path) -> None:

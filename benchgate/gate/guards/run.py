@@ -79,7 +79,7 @@ def targets_up(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     if not run.target_faults:
         imported = "the evals were imported: no deployment was watched"
         return NotApplicable(imported) if run.run.imported else None
-    reasons, remedies = [], []
+    reasons, remedies = list[str](), list[str]()
     for fault in run.target_faults:
         mark = next((one for one in _REMEDIES if one in fault.reason), None)
         state = f"did not answer {fault.when}" if mark is None else "cannot be measured"

@@ -41,7 +41,7 @@ _INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNIX_S = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
 _NS = 1_000_000_000
-_PUSH_S = 5.0
+_PUSH_S = 2.0
 _NOTE_S = 15.0
 _TICK_S = 0.5
 _END_S = 1.0  # to keep what was answered
@@ -85,6 +85,7 @@ class ShardOptions:
         if match is None:
             raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
         first, written, shards = match.groups()
+        found: list[str] = []
         if written is None:
             found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
             if not found or not found[0].isdecimal():
@@ -172,7 +173,7 @@ def send_shard(
 
 
 class _Watch:
-    """Pushes what was written, looks for the stop file, and notes the state. An object store may be away for a while."""
+    """Pushes what was written, looks for the stop file, notes the state. An object store may be away for a while."""
 
     def __init__(self, folder: SpoolFolder, place: ShardOptions, note: Callable[[str], None]) -> None:
         self._folder = folder
