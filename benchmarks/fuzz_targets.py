@@ -338,8 +338,8 @@ def _mutate_bundle(data: bytes, drawn: random.Random) -> bytes:
                 for row in document[table]:
                     row["sha256"] = rows.text_sha256(row["document"])
         return signed(document)[: 1 << 20]
-    except (ValueError, RecursionError, TypeError, AttributeError, KeyError):
-        return mutations.mutate_bytes(data, drawn)
+    except (ValueError, RecursionError, TypeError, AttributeError, KeyError, BenchgateError, zlib.error):
+        return mutations.mutate_bytes(data, drawn)  # it was damaged before, or holds what no store would write
 
 
 def _change_column(document: Any, drawn: random.Random) -> None:
