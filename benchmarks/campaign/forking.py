@@ -79,9 +79,8 @@ class Forks:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._server.stdin is not None
-        self._server.stdin.close()
-        self._server.wait(30)
+        with self._server:  # closes its pipes, and waits for it
+            pass
 
     def run(self, order: dict[str, Any]) -> ForkedRun:
         """Start a run: `code` to execute, `arguments`, `folder`, `environment`, and files for its two outputs."""
