@@ -288,7 +288,7 @@ def impossible(evidence: Evidence) -> str | None:
     return found.reason.partition(": ")[2] if found.tripped else None
 
 
-FAILED: Line = {"error": "timeout", "error_detail": "no answer in time"}
+FAILED: dict[str, Any] = {"error": "timeout", "error_detail": "no answer in time"}
 
 
 @pytest.mark.parametrize("name", ["chunk_ns", "end_ns"])
@@ -300,8 +300,8 @@ def test_one_answer_before_its_request_invalidates_the_load_and_one_at_the_same_
 
 
 def test_what_was_never_sent_or_never_ended_was_not_early() -> None:
-    for name in ("sent_ns", "end_ns"):
-        assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, **{name: ABSENT}, **FAILED)) is None
+    assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, sent_ns=ABSENT, **FAILED)) is None
+    assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, end_ns=ABSENT, **FAILED)) is None
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -309,7 +309,7 @@ def test_what_was_never_sent_or_never_ended_was_not_early() -> None:
     "lacking",
     [{"end_ns": ABSENT}, {"http_status": 500}, {"output_tokens": 0}, {"finish_reason": "abort"}, {"sent_ns": ABSENT}],
 )
-def test_a_request_without_an_error_has_all_that_makes_a_success(arm: Arm, lacking: Line) -> None:
+def test_a_request_without_an_error_has_all_that_makes_a_success(arm: Arm, lacking: dict[str, Any]) -> None:
     assert impossible(marked(EQUAL, arm, 1, **lacking)) == "1 of 60 requests have neither an error nor a whole answer"
     assert impossible(marked(EQUAL, arm, 1, **lacking, **FAILED)) is None
     assert impossible(marked(EQUAL, arm, 1, **lacking, left=1)) is None
@@ -318,7 +318,8 @@ def test_a_request_without_an_error_has_all_that_makes_a_success(arm: Arm, lacki
 @pytest.mark.parametrize("half", FAILED)
 def test_an_error_has_its_details_and_they_have_an_error(half: str) -> None:
     said = "1 of 60 requests have an error without its details, or details without an error"
-    assert impossible(marked(EQUAL, Arm.BASELINE, 1, **{half: FAILED[half]})) == said
+    only: dict[str, Any] = {half: FAILED[half]}
+    assert impossible(marked(EQUAL, Arm.BASELINE, 1, **only)) == said
 
 
 def test_a_timer_may_be_five_milliseconds_early_and_no_more() -> None:
@@ -333,7 +334,8 @@ def test_no_two_requests_of_any_kind_have_one_number(part: str) -> None:
     first = EQUAL.load[0]
     twice = {**first.requests.to_columns(), "index": np.maximum(first.requests.index, 1)}
     others = {"ramp": np.full(60, part == "ramp", np.int8), "left": np.full(60, part == "left", np.int8)}
-    one: LoadObservation = replace(first, **{part: RequestColumns.from_columns({**twice, **others})})
+    changed: dict[str, Any] = {part: RequestColumns.from_columns({**twice, **others})}
+    one: LoadObservation = replace(first, **changed)
     said = impossible(replace(EQUAL, load=(one, *EQUAL.load[1:])))
     assert said == "1 of 60 requests have the number of another"
 
