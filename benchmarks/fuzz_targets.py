@@ -76,7 +76,8 @@ class Target:
 
 def _reads(data: bytes) -> list[tuple[int, bytes]]:
     """Cut bytes into reads whose sizes follow from the bytes themselves."""
-    drawn, at, found = random.Random(zlib.crc32(data)), 0, []
+    drawn, at = random.Random(zlib.crc32(data)), 0
+    found: list[tuple[int, bytes]] = []
     while at < len(data):
         size = drawn.choice((1, 2, 7, 64, 4096, len(data)))
         found.append((len(found), data[at : at + size]))

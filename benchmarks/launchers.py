@@ -23,16 +23,18 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchgate import __version__
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.results import ClassResult, StageResult, merged
-from benchgate.load.shard_files import ShardFiles
+from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles
 from benchgate.load.spool_folder import spool_folder
+from benchgate.load.standalone.merge import merge_shards
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import describe, stage_of, target_of
+from benchgate.load.standalone.run import stage_of, target_of
 from benchgate.model.columns import select_rows
 from benchgate.model.run import ClientUse
 from benchmarks.tables import in_table, write_table
@@ -88,25 +90,32 @@ def send(launch: Launch, shards: int) -> Sent:
 
 
 def figures(url: str, result: StageResult, shards: int) -> str:
-    """Return a digest of the figures of the records of a load test, merged from so many shards."""
-    columns, parts = result.only.requests, []
-    for shard in range(shards):
-        part = select_rows(columns, columns.index % shards == shard)
-        window_s = (max(part.end_ns.max(), part.intended_ns.max()) - part.intended_ns.min()) / 1e9
-        use = ClientUse(cpu_s=0.0, wall_s=1.0, workers=1)
-        parts.append(StageResult((ClassResult("", part, float(window_s)),), use))
-    whole = merged(parts)
-    whole = replace(whole, client=replace(whole.client, workers=1))
-    return _digest(describe(_options(url), "vllm", whole, partial=False, warmup=None))
+    """Return a digest of what `load merge` makes of the records of a load test, dealt anew to so many shards."""
+    columns = result.only.requests
+    stage = ShardedStage(__version__, shards, 0, {**_numbers(), "url": url, "engine": "vllm"}, None)
+    use = ClientUse(cpu_s=0.0, wall_s=1.0, workers=1)
+    with tempfile.TemporaryDirectory() as place, spool_folder(place) as folder:
+        for shard in range(shards):
+            part = select_rows(columns, columns.index % shards == shard)
+            window_s = (max(part.end_ns.max(), part.intended_ns.max()) - part.intended_ns.min()) / 1e9
+            files = ShardFiles(folder, shard, shards)
+            files.begin(ShardBegin.here(stage, shard, ()))
+            files.end(StageResult((ClassResult("", part, float(window_s)),), use))
+        document = merge_shards([place])
+    del document["shards"], document["client"]  # rows of the shards, and their number
+    return _digest(document)
 
 
 def _digest(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
 
 
+def _numbers() -> dict[str, Any]:
+    return {name: value for name, value in LOAD.items() if name != "warmup"} | {"output_tokens": 8, "salt": 7}
+
+
 def _options(url: str) -> LoadOptions:
-    numbers: dict[str, Any] = {**LOAD, "output_tokens": 8, "salt": 7}
-    return LoadOptions.parse(url=url, workers="1", **numbers)
+    return LoadOptions.parse(url=url, workers="1", warmup="0", **_numbers())
 
 
 def _arguments(url: str) -> list[str]:
@@ -141,7 +150,8 @@ def _commands() -> Iterator[Path]:
 
 
 def _environment(bin_folder: Path, folder: Path, shards: int) -> dict[str, str]:
-    start_s = round(_START_S + _IMPORT_S * shards)
+    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1) / 2)  # on such a machine imports take as much longer
+    start_s = round((_START_S + _IMPORT_S * shards) * busy)
     path = f"{bin_folder}:{os.environ['PATH']}"
     return {"PATH": path, "SPOOL": str(folder / "spool"), "START_IN_S": str(start_s)}
 

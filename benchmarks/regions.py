@@ -1,12 +1,13 @@
 """Does a region's own way to the server show in its own figures alone, and what does a far clock do?
 
-    .venv/bin/python -m benchmarks.regions [--update] [--json]
+    .venv/bin/python -m benchmarks.regions [--update] [--json] [--busy]
 
 Two regions of one worker each send the load of a suite. Between the worker of `far` and the servers stands a proxy of
 30 ms each way; both schedulers are near their workers. All find the servers by one name, which the worker of `far`
 resolves to the proxy: it has a hosts file of its own (util-linux's `unshare`). In a second run the scheduler of `far`
 is 30 ms away from its worker too, so that only a round trip bounds the worker's clock, and the stage is a burst.
-`--update` writes the table to docs/scale.md.
+`--update` writes the table to docs/scale.md. `--busy` widens the bounds of the load generator, for a machine that
+others use too: what is late there is late for both regions.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ PAGE = ROOT / "docs" / "scale.md"
 NAME = "gpu.test"
 ADDRESSES = {"near": "127.0.0.1", "far": "127.0.0.2"}  # of NAME
 ONE_WAY_S = 0.03
-STEADY = {"stage": "steady", "rate": "20/s", "requests": 80}
-BURST = {"stage": "burst", "rate": "8/s", "for": "6s", "bursts": {"factors": [3], "every": "3s", "for": "1s"}}
+STEADY = {"stage": "steady", "rate": "20/s", "requests": 60}
+BURST = {"stage": "burst", "rate": "8/s", "for": "4s", "bursts": {"factors": [3], "every": "2s", "for": "1s"}}
+BUSY = {"send_lag_p99": "1s", "send_lag_max": "1s", "read_delay_p99": "1s", "read_delay_max": "1s", "cpu": "100%"}
 _INSIDE = "--inside"
 _WITHIN_MS = 10.0
 
@@ -84,8 +86,11 @@ def _with_hosts(hosts: Path, command: Sequence[str]) -> list[str]:
     return ["sh", "-c", 'mount --bind "$1" /etc/hosts && shift && exec "$@"', "sh", str(hosts), *command]
 
 
-def measure(stage: Mapping[str, Any], hosts: Path, *, far_clock: bool = False) -> Measured:
-    """Measure a stage from both regions, and judge it. `far_clock`: a slow way lies before the worker of `far` too."""
+def measure(stage: Mapping[str, Any], hosts: Path, client: Mapping[str, str], *, far_clock: bool = False) -> Measured:
+    """Measure a stage from both regions, and judge it with these bounds of the load generator.
+
+    With `far_clock` a slow way lies before the worker of `far` too.
+    """
     with ExitStack() as stack, tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         settings = SimSettings.model_validate({"ttft": "80ms", "itl": "2ms"})
@@ -105,12 +110,13 @@ def measure(stage: Mapping[str, Any], hosts: Path, *, far_clock: bool = False) -
                 "workload": {"input": "20 tokens", "output": "8 tokens"},
                 "regions": regions,
                 "sweep": [stage],
-                "blocks": 4,
+                "blocks": 3,
                 "warmup": 8,
             },
             "gate": {
-                "checks": [{"metric": "ttft", "margin": "20%"}, {"metric": "error_rate", "max": "2%"}],
+                "checks": [{"metric": "ttft", "margin": "20%"}, {"metric": "error_rate", "max": "5%"}],
                 "allow_underpowered": True,
+                "client": dict(client),
             },
         }
         (folder / "suite.yaml").write_text(yaml.safe_dump(suite))
@@ -163,10 +169,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(_INSIDE, type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument("--update", action="store_true", help="write the table to docs/scale.md")
+    parser.add_argument("--busy", action="store_true", help="widen the bounds of the load generator")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     args = parser.parse_args()
-    steady = measure(STEADY, args.inside)
-    burst = measure(BURST, args.inside, far_clock=True)
+    client = BUSY if args.busy else {}
+    steady = measure(STEADY, args.inside, client)
+    print(f"steady: {steady}", file=sys.stderr, flush=True)
+    burst = measure(BURST, args.inside, client, far_clock=True)
     if args.json:
         print(json.dumps({"steady": asdict(steady), "burst": asdict(burst)}))
     rows, over_ms = [], dict[str, float]()

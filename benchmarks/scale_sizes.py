@@ -12,22 +12,26 @@ tables to docs/scale.md.
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
+import resource
+import subprocess
 import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from benchgate.load.spool import Spool, SpoolEntry
-from benchgate.load.stage_summary import Offered, merge_shares
-from benchgate.plan.preview import preview
-from benchgate.plan.schedule import make_plan
-from benchgate.suite.schema import ClientBounds, Suite
+from benchgate.load.standalone.merge import merge_shards
+from benchgate.suite.schema import ClientBounds
 from benchgate.units import show_number
 from benchmarks import client_cost
-from benchmarks.merge import Stage
-from benchmarks.million_records import answer, event, peak_mb
+from benchmarks.merge import Made
+from benchmarks.million_records import answer, event
 from benchmarks.tables import in_table, write_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
@@ -56,10 +60,11 @@ def measure(streams: int, seconds: float) -> Measured:
             for number in range(_ANSWERS):
                 file.append(SpoolEntry(number, 0, 0, answer(number, _TOKENS, 0)))
         spool_bytes = spool.stat().st_size / _ANSWERS / _TOKENS
-    stage = Stage(_RECORDS, 10, _TOKENS)
-    began_s = time.perf_counter()
-    merge_shares(stage, _RECORDS, Offered(), exact=0)
-    merged_s = time.perf_counter() - began_s - stage.made_s
+    with tempfile.TemporaryDirectory() as folder:
+        Made.write(Path(folder), _RECORDS, 10, _TOKENS, 10)
+        began_s = time.perf_counter()
+        merge_shards([folder], exact=0)
+        merged_s = time.perf_counter() - began_s
     cost = client_cost.measure("benchgate", streams, seconds)
     return Measured(cost.cpu_us, spool_bytes, len(event(0, '{"content":" word"}')), merged_s / _RECORDS * 1e9)
 
@@ -92,27 +97,31 @@ def row(streams: int, found: Measured) -> list[str]:
 
 
 def planned() -> str:
-    """Plan 200,000 streams on 512 workers and return what it took and found."""
-    suite = Suite.model_validate(
-        {
-            "suite": "scale",
-            "deployments": {name: {"url": f"http://{name}.invalid", "model": "m"} for name in ("base", "new")},
-            "baseline": "base",
-            "candidate": "new",
-            "load": {
-                "workload": {"input": 100, "output": _TOKENS},
-                "workers": 512,
-                "sweep": [{"stage": "streams", "concurrency": 200_000, "requests": 2_000_000}],
-            },
-            "gate": {"checks": [{"metric": "ttft", "margin": "5%"}, {"metric": "error_rate", "max": "1%"}]},
-        }
-    )
-    began_s = time.perf_counter()
-    cost = preview(suite, make_plan(suite), None, 2).totals.most
-    took_s = time.perf_counter() - began_s
+    """Plan 200,000 streams on 512 workers with `benchgate plan`, and return what it took and found."""
+    suite = {
+        "suite": "scale",
+        "deployments": {name: {"url": f"http://{name}.invalid", "model": "m"} for name in ("base", "new")},
+        "baseline": "base",
+        "candidate": "new",
+        "load": {
+            "workload": {"input": 100, "output": _TOKENS},
+            "workers": 512,
+            "sweep": [{"stage": "streams", "concurrency": 200_000, "requests": 2_000_000}],
+        },
+        "gate": {"checks": [{"metric": "ttft", "margin": "5%"}, {"metric": "error_rate", "max": "1%"}]},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "suite.yaml").write_text(yaml.safe_dump(suite))
+        command = [sys.executable, "-m", "benchgate", "plan", "suite.yaml", "--format", "json"]
+        began_s = time.perf_counter()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+        took_s = time.perf_counter() - began_s
+    cost = json.loads(done.stdout)["totals"]["most"]
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     return (
-        f"200,000 streams on 512 workers, 20 blocks of 2,000,000 requests on each arm: planned in {took_s:.1f} s with "
-        f"{peak_mb():.0f} MB; {cost.requests / 1e6:,.0f} M requests, {cost.output_tokens / 1e9:,.1f} G output tokens"
+        f"200,000 streams on 512 workers, 20 blocks of 2,000,000 requests on each arm: {took_s:.1f} s, {peak:.0f} MB; "
+        f"{cost['requests'] / 1e6:,.0f} M requests, {cost['output_tokens'] / 1e9:,.1f} G output tokens"
     )
 
 
@@ -134,7 +143,7 @@ def main() -> int:
             ],
             ["spool of a token", f"{found.spool_bytes_per_token:.0f} bytes"],
             [f"merge of a record with {_TOKENS} tokens", f"{found.merge_ns_per_record / 1e3:.2f} µs"],
-            ["plan", plan],
+            ["`benchgate plan`", plan],
         ],
     )
     head = [

@@ -1,11 +1,15 @@
 """CPU of starting commands, beside a bare Python and a bare typer application.
 
     .venv/bin/python -m benchmarks.startup --store STORE [--repeats 5]
+    .venv/bin/python -m benchmarks.startup --mistakes [--repeats 5]
 
 STORE is a store with at least one run; it is copied. `load` and `run` are sent to practice servers, whose CPU does not
 count. Of `run` everything up to the first request counts, of the command and of its children. The commands take turns,
 and the least CPU time of each counts, user and system: other work on the machine only adds. Exits with 1 when a bound
 is missed.
+
+`--mistakes` measures the mistakes of a new user instead (tests/e2e/test_new_user.py), each in at most 0.4 s. They send
+nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from pathlib import Path
 
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
+from tests.e2e.test_new_user import MISTAKES, make_world, prepared
 
 _SIM = sim_settings(ttft_s=0.01, itl_s=0.001)
 _TYPER = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
@@ -44,15 +49,21 @@ gate:
     - {{metric: error_rate, max: 50%}}
 """
 _POLL_S = 0.005
+_MISTAKE_S = 0.4
+_NOT_REFUSED = ("expired waiver", "lm-eval not installed")  # one judges a run, one needs another installation
 _USAGE = 2  # the exit code of refused arguments
 
 
 def main() -> int:
     """Measure every command in turns and print the least CPU time of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--store", type=Path, required=True, help="SQLite store with a run")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--store", type=Path, help="SQLite store with a run")
+    what.add_argument("--mistakes", action="store_true", help="measure the mistakes of a new user")
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
+    if options.mistakes:
+        return _measure_mistakes(options.repeats)
     with tempfile.TemporaryDirectory() as scratch, serve_sim(_SIM) as base, serve_sim(_SIM) as new:
         folder = Path(scratch)
         store = folder / "copy.db"
@@ -74,7 +85,7 @@ def main() -> int:
                 lambda: _benchgate_s("publish", "nosuch", "--comment", *of_store, refused=True),
                 0.4,
             ),
-            "an unknown metric": (lambda: _benchgate_s("trend", "ttft", *of_store, refused=True), 0.4),
+            "an unknown metric": (lambda: _benchgate_s("trend", "ttfts", *of_store, refused=True), 0.4),
             "load, unit missing": (lambda: _benchgate_s(*load, "--think-time", "2", refused=True), 0.4),
             "plan, mistake in the suite": (lambda: _benchgate_s("plan", mistake, refused=True), 0.8),
             "plan": (lambda: _benchgate_s("plan", suite), 1.2),
@@ -97,16 +108,38 @@ def main() -> int:
     return int(missed > 0)
 
 
+def _measure_mistakes(repeats: int) -> int:
+    """Print the least CPU time of each mistake, the slowest first, and of a bare Python."""
+    with tempfile.TemporaryDirectory() as scratch:
+        world = make_world(Path(scratch))
+        refused = [one for one in MISTAKES if one.code != 0 and one.name not in _NOT_REFUSED]
+        least = {mistake.name: float("inf") for mistake in refused}
+        bare_s = float("inf")
+        for _ in range(repeats):
+            bare_s = min(bare_s, _python_s("-c", "pass"))
+            for mistake in refused:
+                words = prepared(world, mistake, world.names)
+                used_s = _python_s("-m", "benchgate", *words, code=mistake.code, folder=world.folder)
+                least[mistake.name] = min(least[mistake.name], used_s)
+    commands = {mistake.name: mistake.command for mistake in MISTAKES}
+    for name, used_s in sorted(least.items(), key=lambda one: -one[1]):
+        print(f"{used_s:5.2f}  {name:40}  benchgate {commands[name][:60]}")
+    slow = [name for name, used_s in least.items() if used_s > _MISTAKE_S]
+    print(f"{len(least)} mistakes, {len(slow)} over {_MISTAKE_S} s; a bare Python takes {bare_s:.2f} s")
+    return int(bool(slow))
+
+
 def _benchgate_s(*arguments: str, refused: bool = False) -> float:
-    return _python_s("-m", "benchgate", *arguments, refused=refused)
+    return _python_s("-m", "benchgate", *arguments, code=_USAGE if refused else 0)
 
 
-def _python_s(*arguments: str, refused: bool = False) -> float:
+def _python_s(*arguments: str, code: int = 0, folder: Path | None = None) -> float:
     """Run Python once; return the CPU time of the process and of the children that it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, *arguments], env=_environment(), capture_output=True, text=True, check=False)
+    command, environment = [sys.executable, *arguments], _environment()
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if (done.returncode == _USAGE) is not refused:
+    if done.returncode != code:
         raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stderr}")
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

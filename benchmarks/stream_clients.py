@@ -2,7 +2,8 @@
 
     .venv/bin/python -m benchmarks.stream_clients CLIENT URL MODEL [--streams 500] [--seconds 10] [--tokens 128]
 
-CLIENT is benchgate (its own load engine, one worker), sampled (the same beside telemetry that polls the server),
+CLIENT is benchgate (its own load engine, one worker), watched (the same under the live view of `benchgate load`, in a
+terminal), sampled (the same beside telemetry that polls the server),
 uncompiled (the same, all of it in Python), httpx (on asyncio's own loop), httpx2 (its maintained successor, on
 uvloop), aiohttp (on uvloop) or bare. httpx, httpx2 and aiohttp are plain competent loops: one session without limits
 on connections, line by line, an instant from perf_counter for every line, JSON parsed after the answer is whole. bare
@@ -16,11 +17,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import itertools
 import json
 import os
+import pty
 import re
 import resource
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -33,6 +37,7 @@ import numpy as np
 import uvloop
 
 from benchgate.load.http.library import DISABLED_BY
+from benchgate.load.live import Watch
 
 Document = dict[str, Any]
 _TEXT = re.compile(rb'"content":"(?!")')
@@ -103,7 +108,7 @@ class Seen:
         return {"tokens": self.tokens, "ttft_p50_s": ttft_p50_s, "ttft_p99_s": ttft_p99_s, "itl_p99_s": itl_p99_s}
 
 
-def run_benchgate(job: Job) -> Document:
+def run_benchgate(job: Job, watch: Watch | None = None) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
     from benchgate.gate.evidence.client_strain import saturation_reasons
     from benchgate.load.standalone.options import LoadOptions
@@ -116,7 +121,7 @@ def run_benchgate(job: Job) -> Document:
     options = LoadOptions(
         job.url, job.model, "vllm", concurrency=job.streams, duration_s=job.seconds, output_tokens=job.tokens
     )
-    with fleet_of(options) as fleet:
+    with fleet_of(options, watch) as fleet:
         result = send_load(fleet, options, Target(Arm.CANDIDATE, job.url, job.model, DIALECTS["vllm"]))
     columns = concatenate_columns([result.requests, result.only.ramp])  # the client does the same work for all of them
     if not request_metrics.succeeded(columns).all():
@@ -124,6 +129,27 @@ def run_benchgate(job: Job) -> Document:
     ttft_s, gaps_s = request_metrics.ttft_s(columns), request_metrics.itl_s(columns)
     seen = Seen(ttft_s.tolist(), gaps_s.tolist(), int(columns.output_tokens.sum()))
     return seen.document() | {"client_bound": saturation_reasons(result.client, columns, None)}
+
+
+def run_watched(job: Job) -> Document:
+    """The same with the live view of `benchgate load`, in a terminal of its own."""
+    from benchgate.cli.load import live_display
+
+    ours, theirs = pty.openpty()
+    reader = threading.Thread(target=_drain, args=(ours,), daemon=True)
+    reader.start()
+    with (
+        os.fdopen(theirs, "w") as terminal,
+        contextlib.redirect_stderr(terminal),
+        live_display(job.seconds, None) as display,
+    ):
+        return run_benchgate(job, lambda figures: display.watch("load", figures))
+
+
+def _drain(terminal: int) -> None:
+    with contextlib.suppress(OSError):  # the other end was closed
+        while os.read(terminal, 65_536):
+            pass
 
 
 async def httpx_lines(job: Job, seen: Seen) -> None:
@@ -277,6 +303,7 @@ def run_uncompiled(job: Job) -> Document:
 
 CLIENTS: dict[str, Callable[[Job], Document]] = {
     "benchgate": run_benchgate,
+    "watched": run_watched,
     "sampled": run_sampled,
     "uncompiled": run_uncompiled,
     "httpx": lambda job: run_plain(httpx_lines, job, on_uvloop=False),

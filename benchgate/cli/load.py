@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -325,8 +326,9 @@ def load(
         if place is not None:
             _send_shard(parsed, test, place)
             return
-        with _live_display(parsed.duration_s, parsed.requests) as display:
-            result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
+        with live_display(parsed.duration_s, parsed.requests) as display:
+            with _unwatched("the cluster sends") if cluster is not None else nullcontext():
+                result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
             display.end()
     else:
         from benchgate.load.standalone.search import SearchOptions, run_search
@@ -334,7 +336,7 @@ def load(
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given
         chosen = SearchOptions.parse(over=search, load=test, **values)
         _log_key(chosen.base, api_key_env)
-        with _live_display(None, None) as display:
+        with live_display(None, None) as display:
             result = run_search(chosen, display.note, display.watch)
             display.end()
     _write(result, json_file, output)
@@ -389,7 +391,7 @@ def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions
     log_progress(f"shard {place.shard}/{place.shards} starts in {place.start_at_ns / 1e9 - time.time():.0f} s")
     if load.rate_rps is not None and load.service_s is None and load.ramp_to_rps is None:
         log_progress("the rate begins without a ramp; add --service-time, the mean time of a request, for one")
-    sent = send_shard(load, texts, place)
+    sent = send_shard(load, texts, place, log_progress)
     log_progress(f"shard {place.shard}/{place.shards}: {sent.only.recorded:,} requests in {place.spool}")
     for fault in sent.client.faults:
         log_progress(fault)
@@ -407,8 +409,8 @@ def _save(result: Mapping[str, Any], store: str, label: str | None) -> None:
 
 def _require_store(address: str, label: str | None) -> None:
     """Raise before anything is measured what saving would raise after: for the store, and for the label."""
+    from benchgate.store.missing import require_spelling
     from benchgate.store.repository import Store
-    from benchgate.store.run_reference import require_spelling
 
     if label is not None:
         require_spelling(label)
@@ -438,7 +440,7 @@ def _log_key(load: LoadOptions, named: str | None) -> None:
 
 
 @contextmanager
-def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
+def live_display(duration_s: float | None, requests: int | None) -> Iterator[_Display]:
     """Show a load under way: one updating line where stderr is a terminal, else a line every 15 s."""
     if settings.quiet or not sys.stderr.isatty():
         yield _Display(duration_s, requests)
@@ -456,6 +458,24 @@ def _live_display(duration_s: float | None, requests: int | None) -> Iterator[_D
                 live.console.print(Text(part), soft_wrap=True)
 
         yield _Display(duration_s, requests, show, keep)
+
+
+@contextmanager
+def _unwatched(state: str) -> Iterator[None]:
+    """Log a line every 15 s of a load whose figures come at its end, as other machines or processes have them."""
+    over, began_s = threading.Event(), time.monotonic()
+
+    def write() -> None:
+        while not over.wait(_LOG_EVERY_S):
+            log_progress(f"{state}, {time.monotonic() - began_s:.0f} s so far; its figures come at the end")
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        over.set()
+        writer.join()
 
 
 class _Display:

@@ -270,7 +270,7 @@ def shown(decision: Decision, output: OutputOptions, code: ExitCode) -> str:
     if output.format is Format.JSON:
         return decision.json(code)
     if output.format is Format.TEXT:
-        return _as_text(decision, stdout_screen())
+        return _as_text(decision, stdout_screen(), output.suite if output.publish else None)
     if output.format is Format.MARKDOWN:
         from benchgate.report.markdown import markdown_of
 
@@ -455,7 +455,7 @@ def _withdrawal_faults() -> list[str]:
     return []
 
 
-def _as_text(decision: Decision, screen: Screen) -> str:
+def _as_text(decision: Decision, screen: Screen, suite: Path | None = None) -> str:
     from benchgate.report.sections.load import load_end_lines
     from benchgate.report.text import render_text
 
@@ -469,6 +469,7 @@ def _as_text(decision: Decision, screen: Screen) -> str:
         quality=() if quality is None else quality.lines,
         load=load_end_lines(decision.evidence, decision.verdict),
         cautions=decision.report.cautions,
+        suite=suite,
     )
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from statistics import fmean
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _LINE_EVERY_S = 15.0
 _BAR_WIDTH = 20
 _LEAST_USD = 0.005
+_BEFORE = ("warm-up", "load", "capacity")  # phases that others follow
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -58,6 +59,7 @@ class RunProgress(Progress):
         self._step_s: list[float] = []
         self._began_s = self._phase_began_s = self._step_began_s = time.monotonic()
         self._usd_per_hour = self._billed_usd = 0.0
+        self._after_load: Sequence[str] = ()
         self._priced_at_s = 0.0
 
     def begin(self, phase: Phase) -> None:
@@ -75,6 +77,10 @@ class RunProgress(Progress):
         self._step_began_s = now_s
         self.done += 1
         self.last_status = ""
+
+    def follow(self, parts: Sequence[str]) -> None:
+        """Keep what is measured after the load, whose duration nobody knows yet."""
+        self._after_load = parts
 
     def items(self, done: int, total: int) -> None:
         """Keep the number of answered items."""
@@ -178,6 +184,11 @@ class RunProgress(Progress):
         return left_s
 
     @property
+    def following(self) -> str:
+        """What is measured after the load, while that is under way: its pace says nothing of their time."""
+        return f"then {', '.join(self._after_load)}" if self._after_load and self.phase.name in _BEFORE else ""
+
+    @property
     def totals(self) -> str:
         """Time elapsed, time left of the phase and money spent: `12:31 elapsed, at most 31:10 left, $4.12 spent`."""
         parts = [f"{_clock(self.elapsed_s)} elapsed"]
@@ -254,7 +265,7 @@ def plain_line(state: RunProgress) -> str:
         parts.append(f"{arm} {', '.join(_figures_of(one))}, {state.errors(arm)} errors, {one.in_flight} in flight")
     parts += [state.last_look] if state.last_look else []
     parts += [state.last_status] if state.last_status else []
-    return "; ".join([*parts, state.totals])
+    return "; ".join(filter(None, [*parts, state.totals, state.following]))
 
 
 def block(state: RunProgress) -> Text:
@@ -276,6 +287,8 @@ def block(state: RunProgress) -> Text:
     if state.last_status:
         lines.append(Text(terminal_line(state.last_status), "yellow"))
     lines.append(Text(terminal_line(state.totals), "dim"))
+    if state.following:
+        lines.append(Text(terminal_line(state.following), "dim"))
     whole = Text("\n").join(lines)
     whole.no_wrap, whole.overflow = True, "ellipsis"  # a line that rich wrapped may begin like a command
     return whole

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 def publish(
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="Stored run by its whole id or label, or its bundle, a .json file."),
+        typer.Argument(
+            metavar="RUN",
+            help="Stored run by its whole id or label, or its bundle, a .json file.",
+            autocompletion=complete_runs,
+        ),
     ] = None,
     comment: Annotated[bool, typer.Option("--comment", help="Update one comment on the pull request.")] = False,
     check_run: Annotated[bool, typer.Option("--check-run", help="Conclude a check run of the commit.")] = False,

@@ -12,6 +12,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.commands import resume_command, run_command, spelled
+from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import Format, Part, ResultFormat, find_suite, waivers_for_run
 from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
@@ -57,7 +58,10 @@ def run(
     serve_metrics: options.ServeMetricsOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     resumed: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="Run to resume.", show_default="the newest")
+        str | None,
+        typer.Option(
+            "--run", metavar="RUN", help="Run to resume.", show_default="the newest", autocompletion=complete_runs
+        ),
     ] = None,
     ignore_missing_spool: Annotated[
         bool, typer.Option("--ignore-missing-spool", help="Resume although the records beside the store are lost.")
@@ -70,6 +74,10 @@ def run(
 
     Example: benchgate run suite.yaml --report report.html
     """
+    if label is not None:
+        from benchgate.store.missing import require_spelling
+
+        require_spelling(label)
     path = find_suite(suite)
     output = output.of_run(path, work_dir)
     arguments = RunArguments(

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from time import monotonic_ns
 from typing import Any
+from urllib.parse import urlsplit
 
-from benchgate.load.http.connection import Deadlines, Due
+from benchgate.load.http.connection import Deadlines, Due, Peers
 from benchgate.load.http.exchange import Exchange, Failure, ProgressOf, Response
 from benchgate.load.http.pool import Begin, Outage
 from benchgate.model.records import ErrorClass, FloatArray
@@ -49,6 +51,7 @@ class GrpcPool:
         self._in_flight = 0
         self._down: Outage | None = None
         self._has_connected = False
+        self.peers = Peers()
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self, count: int) -> None:
@@ -62,6 +65,17 @@ class GrpcPool:
         for one in late:
             one.cancel()
         self._has_connected = len(late) < len(ready)
+        await self._note_peers()
+
+    async def _note_peers(self) -> None:
+        """Note the addresses of the server. grpcio does not tell which of several it is connected to."""
+        server = urlsplit(self._target.grpc or "")
+        with suppress(OSError):
+            loop = asyncio.get_running_loop()
+            answers = await loop.getaddrinfo(server.hostname, server.port, type=socket.SOCK_STREAM)
+            self.peers.resolved.update(str(answer[4][0]) for answer in answers)
+        if self._has_connected and len(self.peers.resolved) == 1:
+            self.peers.connected.update(self.peers.resolved)
 
     def close(self) -> None:
         """Drop every connection."""

@@ -230,8 +230,8 @@ class _Reading:
         found: dict[tuple[MediaKind, str], tuple[str, ...]] = {}
         for workload in self.workloads:
             for kind, media in workload.media.items():
-                names = {name for name in media.files if (kind, name) not in found}
-                sent_whole = ENDPOINTS[workload.endpoint].transcribes
+                sent_whole = ENDPOINTS[workload.endpoint].transcribes  # whose addresses are mistakes
+                names = {name for name in media.files if sent_whole or (kind, name) not in found}
                 read = self.each(names, partial(read_media, kind, whole=sent_whole))
                 found.update({(kind, name): addresses for name, addresses in read.items()})
         return found

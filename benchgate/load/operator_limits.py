@@ -64,7 +64,7 @@ def require_allowed(shard: Shard, environment: Mapping[str, str] = os.environ) -
     caps_rps = []
     for path in _files(environment):
         limits = read_limits(path)
-        server = ServerAddress.of(shard.target.url)
+        server = ServerAddress.of(shard.loaded_url)
         names = {server.host, server.host if server.port is None else f"{server.host}:{server.port}"}
         if limits.hosts is not None and not any(fnmatchcase(name, host) for name in names for host in limits.hosts):
             raise LimitError(

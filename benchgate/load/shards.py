@@ -287,6 +287,13 @@ class Shard:
         return cls(target, (part,), limits, audit=audit, by_grpc=by_grpc)
 
     @property
+    def loaded_url(self) -> str:
+        """Return the address that gets the requests; that of gRPC with `http` for `grpc`."""
+        if self.by_grpc and self.target.grpc is not None:
+            return self.target.grpc.replace("grpc", "http", 1)
+        return self.target.url
+
+    @property
     def start_tolerance_ns(self) -> int:
         """Return how uncertain the common start of the workers of a whole stage may be: that of its strictest class."""
         return min((part.start_tolerance_ns for part in self.parts if not part.background), default=START_WITHIN_NS)

@@ -292,8 +292,9 @@ class RequestColumns:
         for name in (f.name for f in fields(cls)):
             if name in OPTIONAL_COLUMNS and name not in columns:
                 unknown = 0 if name == "ramp" else ABSENT
-                text = name in TEXT_COLUMNS
-                found[name] = [None] * rows if text else np.full(rows, unknown, dtype=NARROW_TYPES.get(name, np.int64))
+                found[name] = np.full(rows, unknown, dtype=NARROW_TYPES.get(name, np.int64))
+                if name in TEXT_COLUMNS:
+                    found[name] = TextColumn((None,) if rows else (), np.zeros(rows, dtype=np.int32))
             elif name in NARROW_TYPES:
                 found[name] = np.asarray(columns[name]).astype(NARROW_TYPES[name], copy=False)
             else:
@@ -369,16 +370,17 @@ class AnswerFacts:
     refusal: bool
     tokens: int | None = None  # by the server's own count
     valid: bool | None = None  # has the requested form; None if none was required, or a call only offered
-    looped: bool | None = None  # this and the next two: `TextAnomalies`; None without text, and in older runs
+    looped: bool | None = None  # this and the next three: `TextAnomalies`; None without text, and in older runs
     replaced: bool | None = None
     script: str | None = None
+    language: str | None = None
 
     @property
     def anomalies(self) -> TextAnomalies | None:
         """Return the anomalies of its text; None if they were not looked for."""
         if self.looped is None or self.replaced is None:
             return None
-        return TextAnomalies(self.looped, self.replaced, self.script)
+        return TextAnomalies(self.looped, self.replaced, self.script, self.language)
 
 
 @dataclass(frozen=True, slots=True)

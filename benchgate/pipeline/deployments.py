@@ -271,7 +271,7 @@ def _others_down(work: Work, arms: Sequence[Arm]) -> Iterator[DeploymentFault]:
         except TargetError as fault:
             reason = str(fault)
         if reason is not None:
-            yield DeploymentFault(arm, "at the start", f"by one look at it: {reason}")
+            yield DeploymentFault(arm, "at the start", reason)
 
 
 @contextmanager
@@ -405,7 +405,12 @@ def same_server(one: Target, other: Target) -> bool:
     Two other names that share one may be two servers behind a proxy, which tells them apart by name.
     """
     ours, theirs = ServerAddress.of(one.url), ServerAddress.of(other.url)
-    if (one.model, one.open_headers, ours.prefix) != (other.model, other.open_headers, theirs.prefix):
+    if (one.model, one.open_headers, one.grpc, ours.prefix) != (
+        other.model,
+        other.open_headers,
+        other.grpc,
+        theirs.prefix,
+    ):
         return False
     if ours.socket is not None or theirs.socket is not None:
         files = [None if one.socket is None else Path(one.socket).resolve() for one in (ours, theirs)]

@@ -20,8 +20,8 @@ from benchgate.importers.reading import Measured, Reading, spelled
 from benchgate.model.deployment import Arm, Deployment, canonical_json, sha256_of, usd_per_million_tokens
 from benchgate.model.run import MEASURED_BY, MetricRow, Run, RunStatus
 from benchgate.pipeline.environment import fresh_run_id, utc_now
+from benchgate.store.missing import require_spelling
 from benchgate.store.repository import Store
-from benchgate.store.run_reference import require_spelling
 from benchgate.targets.address import show_address
 
 _NAME = "imported"

@@ -64,12 +64,26 @@ def measure_deployed(work: Work, writer: RunWriter, servers: Deployed) -> None:
     writer.event(SERVER_PROCESSES, {arm.value: marker for arm, marker in servers.processes.items()})
     servers.replicas.record(writer, AT_THE_START)
     work.progress.price(_usd_per_hour(work.suite))
+    work.progress.follow(_after_load(work, len(servers.targets)))
     _score_verified(work, writer, servers.targets, _measure_load(work, writer, servers))
     _measure_quality(work, writer, servers.targets)
     _measure_divergence(work, writer, servers.targets)
     _measure_shadow(work, writer, servers.targets)
     servers.replicas.record(writer, AT_THE_END)
     require_same_servers(work.suite, servers.targets, servers.facts)
+
+
+def _after_load(work: Work, arms: int) -> list[str]:
+    """Return what is measured after the load, in this session, with its size."""
+    suite, parts = work.suite, list[str]()
+    items = sum(len(task.rows) for task in work.plan.tasks if task.name not in work.completed.tasks)
+    if suite.quality is not None and items:
+        parts.append(f"{items * (arms + suite.quality.repeat_baseline):,} eval items")
+    if suite.divergence is not None and not work.completed.divergence:
+        parts.append(f"{len(work.plan.pieces):,} fixed texts")
+    if suite.shadow is not None and not work.completed.shadow:
+        parts.append(f"{len(work.plan.shadow):,} shadow prompts")
+    return parts
 
 
 def _usd_per_hour(suite: Suite) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ class Progress:
 
     def begin(self, phase: Phase) -> None:
         """Take the start of a phase."""
+
+    def follow(self, parts: Sequence[str]) -> None:
+        """Take what is measured after the load, like `800 eval items`."""
 
     def step(self, done: str) -> None:
         """Take the end of a step of the phase, which is stored."""

@@ -137,7 +137,7 @@ def _content(load: Document) -> str:
     if load["prompts"] is not None:
         return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
     if load.get("audio_s") is not None:
-        return f"{show_duration(load['audio_s'])} of audio in"
+        return f"{as_written(show_duration(load['audio_s']))} of audio in"
     return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
 
 

@@ -56,7 +56,7 @@ def numbers(
         "schema": SCHEMA,
         "verdict": verdict,
         "metrics": {run.run.id: [_metric(row) for row in metric_rows(run)] for run in runs},
-        "blocks": [_block(row, block) for row in rows for block in seen.get((row.stage, row.role), ())],
+        "blocks": _columns([_block(row, block) for row in rows for block in seen.get((row.stage, row.role), ())]),
     }
     plain = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     for character, escape in _ESCAPES.items():
@@ -78,6 +78,11 @@ def _metric(row: MetricRow) -> dict[str, object]:
     }
 
 
+def _columns(rows: Sequence[Mapping[str, object]]) -> dict[str, list[object]]:
+    """Return rows of equal keys as columns, so that a run of many blocks spells each name once."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
 def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
     """Return one execution of a stage; `arm` is its side in this report."""
     columns = block.requests
@@ -96,7 +101,10 @@ def _block(row: StageRow, block: LoadObservation) -> dict[str, object]:
         "succeeded": int(request_metrics.succeeded(columns).sum()),
         "good": None if row.slo is None else int(request_metrics.meets_slo(columns, row.slo).sum()),
         "output_tokens_per_s": json_number(request_metrics.output_tokens_per_s(columns, block.window_s)),
-        "ttft_s": {"p50": json_number(ttft[0]), "p95": json_number(ttft[1])},
-        "tpot_s": {"p50": json_number(tpot[0]), "p95": json_number(tpot[1])},
-        "e2e_s": {"p50": json_number(e2e[0]), "p95": json_number(e2e[1])},
+        "ttft_p50_s": json_number(ttft[0]),
+        "ttft_p95_s": json_number(ttft[1]),
+        "tpot_p50_s": json_number(tpot[0]),
+        "tpot_p95_s": json_number(tpot[1]),
+        "e2e_p50_s": json_number(e2e[0]),
+        "e2e_p95_s": json_number(e2e[1]),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from benchgate.errors import ExitCode
 from benchgate.escape import one_line
@@ -26,6 +27,7 @@ _DIFFERENCES = 8
 _STRICT = "--strict treats WARN like BLOCK: the candidate is not promoted"
 _HEADINGS = ("CHECK", "BASELINE", "CANDIDATE", "DIFFERENCE", "MARGIN", "USED", "N")
 _NUMBERS_ALONE = ("neither ", ", beyond the margin", "not shown to stay inside", " breaks the ", "outside the margin")
+_ONE_LINE = 80  # characters of a reason that is written twice
 _NAMED_CHECKS = 3  # beside a piece of advice
 _INDENT = "  "
 
@@ -40,10 +42,12 @@ def render_text(
     quality: Sequence[str] = (),
     load: Sequence[str] = (),
     cautions: Sequence[str] = (),
+    suite: Path | None = None,
 ) -> str:
     """Render the verdict, its checks (failing first), the guards that tripped or warn, and the next command, escaped.
 
-    `quality` and `load` are the short forms of these sections; `cautions` come before the checks.
+    `quality` and `load` are the short forms of these sections; `cautions` come before the checks. `suite` is the file
+    that was measured, if known.
     """
     alone = against is None and len(arms_of_stored(run.suite)) == 1
     lines = [*_head(verdict, run, against, screen, alone=alone)]
@@ -55,7 +59,8 @@ def render_text(
             stands_above = guard.remedy == verdict.next_step
             remedy = f"; what to do: {one_line(guard.remedy)}" if guard.remedy and not stands_above else ""
             name, style = ("guard", Style.MAGENTA) if guard.tripped else ("warning of guard", Style.YELLOW)
-            reason = one_line(guard.reason, _REASON_CHARACTERS)
+            told_above = len(guard.reason) > _ONE_LINE and guard.reason.rstrip(".") in verdict.reason
+            reason = "see the first sentence" if told_above else one_line(guard.reason, _REASON_CHARACTERS)
             lines += _remark(screen, f"{name} {one_line(guard.id)}", f"{reason}{remedy}", style)
     remarks = [("differs", line) for line in _differences(verdict)]
     remarks += [("waiver", line) for line in waiver_lines(verdict)]
@@ -71,14 +76,18 @@ def render_text(
     for name, text in remarks:
         lines += _remark(screen, name, text)
     again = reproduce(run, verdict, against, terms)
-    if (command := _next_command(verdict, run, against, terms, again)) is not None:
+    if (command := _next_command(verdict, run, against, terms, again, suite)) is not None:
         lines.append(screen.paint(f"next: {command}", Style.BOLD))  # not wrapped, so that it can be copied
     lines.append(screen.paint(f"again (same --store): {again}"))
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _next_command(verdict: Verdict, run: Run, against: Run | None, terms: Terms, again: str) -> str | None:
-    """Return the command that explains the first failing check, or promotes a candidate that may be promoted."""
+def _next_command(
+    verdict: Verdict, run: Run, against: Run | None, terms: Terms, again: str, suite: Path | None
+) -> str | None:
+    """Return the command that examines what a guard reports, explains the first failing check, or promotes."""
+    if verdict.outcome is Outcome.INVALID and any(guard.tripped for guard in verdict.guards) and not run.imported:
+        return f"benchgate doctor {'SUITE' if suite is None else shlex.quote(one_line(str(suite)))}"
     failing = [check for check in verdict.failing() if check.steps]
     if failing and (not verdict.outcome.promotes or verdict.outcome is Outcome.WARN):
         return f"{again} --explain {shlex.quote(one_line(failing[0].id))}"

@@ -210,6 +210,7 @@ def _facts(reply: Reply, prompt: ShadowPrompt, settings: Shadow) -> AnswerFacts 
         looped=None if anomalies is None else anomalies.looped,
         replaced=None if anomalies is None else anomalies.replaced,
         script=None if anomalies is None else anomalies.script,
+        language=None if anomalies is None else anomalies.language,
     )
 
 

@@ -20,7 +20,7 @@ from benchgate.errors import PublishError, UsageError
 from benchgate.escape import one_line
 from benchgate.report.html import hashed_name
 from benchgate.store.queries import RunSummary
-from benchgate.system import temporary_for, write_atomic
+from benchgate.system import OWNER_ONLY, temporary_for, write_atomic
 
 SCHEMA = "benchgate.site/1"
 _NO_CONTENT = {".git"}  # a branch that has no files yet
@@ -141,10 +141,10 @@ def opened(folder: Path) -> Iterator[OutputFolder]:
         output.save()
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Write a file of a site atomically. Raises PublishError where it cannot be written."""
+def write_whole(file: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file of a site atomically, `private` for its owner alone. Raises PublishError where that fails."""
     with _os_errors(file, "written"):
-        write_atomic(file, content)
+        write_atomic(file, content, mode=OWNER_ONLY if private else 0o666)
 
 
 def _read_manifest(folder: Path) -> dict[str, Entry]:

@@ -117,5 +117,5 @@ def _render(store: Store, jobs: ReportJob) -> Rendered:
         content = report_html(decision, in_site=True).encode()
     except (BenchgateError, ValueError) as error:  # ValueError: a suite that no benchgate would have stored
         return Rendered(jobs.run_id, fault=str(error))
-    write_whole(jobs.file, content)
+    write_whole(jobs.file, content, private=decision.evidence.run.keeps_texts)
     return Rendered(jobs.run_id, len(content), decision.verdict.outcome.value)

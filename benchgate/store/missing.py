@@ -1,9 +1,10 @@
-"""Refusal of a store or a run that does not exist, without SQLAlchemy: to import that costs more than all the rest."""
+"""Refusal of a store, a run or a label that cannot be, without SQLAlchemy: importing that costs more than the rest."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import unicodedata
 from collections.abc import Sequence
 from contextlib import closing
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ SHORTEST_PREFIX = 13  # length of the instant in an id (RFC 9562): runs begun cl
 PROMOTED = "@promoted"
 NAMES = ("@latest", "@previous", PROMOTED)
 _SHOWN = 5
+_LENGTH, _DASHES = 36, (8, 13, 18, 23)  # of an id
 
 
 def require_stored(address: str, *references: str) -> None:
@@ -81,3 +83,27 @@ def join_ids(ids: Sequence[str]) -> str:
     """Return a few of the ids, and the number of the others."""
     more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     return ", ".join(ids[:_SHOWN]) + more
+
+
+def require_spelling(label: str) -> None:
+    """Raise UsageError for a text that can never be a label."""
+    if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
+        raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
+    if label != label.strip() or any(char.isspace() and char != " " for char in label):
+        raise UsageError(
+            f"--label {ascii(label)[:60]}: expected no space around it and only plain ones in it: it would look like "
+            "another run's name"
+        )
+    if looks_like_id(label):
+        raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")
+
+
+def looks_like_id(name: str) -> bool:
+    """Return True for a text spelled like an id, or like a prefix that is long enough to be looked up.
+
+    Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
+    """
+    if not SHORTEST_PREFIX <= len(name) <= _LENGTH or (name[0] != "0" and len(name) < _LENGTH):
+        return False
+    expected = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(name)))
+    return all(char in allowed for char, allowed in zip(name.lower(), expected, strict=True))

@@ -8,20 +8,25 @@ is ambiguous, and so is refused, as is a label that merely looks like an id.
 
 from __future__ import annotations
 
-import unicodedata
-
 from sqlalchemy import Connection, Select, and_, false, or_, select
 
 from benchgate.errors import Command, Remedy, UsageError
 from benchgate.model.run import RunStatus
 from benchgate.store import clock
 from benchgate.store.locks import LABELS, lock_name
-from benchgate.store.missing import PROMOTED, SHORTEST_PREFIX, join_ids, unknown_name, unknown_run
+from benchgate.store.missing import (
+    PROMOTED,
+    SHORTEST_PREFIX,
+    join_ids,
+    looks_like_id,
+    require_spelling,
+    unknown_name,
+    unknown_run,
+)
 from benchgate.store.results import promoted_run
 from benchgate.store.tables import measured_here, of_suite, run
 
 _OFFSETS = {"@latest": 0, "@previous": 1}
-_LENGTH, _DASHES = 36, (8, 13, 18, 23)  # of an id
 _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
 _AFTER_ALL = "\U0010ffff"  # behind every character that an id can have
 
@@ -79,30 +84,6 @@ def require_label(connection: Connection, label: str | None) -> None:
     lock_name(connection, label, space=LABELS)
     if (taken := connection.scalar(select(run.c.id).where(run.c.label == label).limit(1))) is not None:
         raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
-
-
-def require_spelling(label: str) -> None:
-    """Raise UsageError for a text that can never be a label."""
-    if not label.strip() or label.startswith("@") or any(unicodedata.category(char)[0] == "C" for char in label):
-        raise UsageError(f"--label {ascii(label)[:60]}: expected a name on one line that does not begin with @")
-    if label != label.strip() or any(char.isspace() and char != " " for char in label):
-        raise UsageError(
-            f"--label {ascii(label)[:60]}: expected no space around it and only plain ones in it: it would look like "
-            "another run's name"
-        )
-    if looks_like_id(label):
-        raise UsageError(f"--label {label}: it looks like the id of a run, or the beginning of one; add a word to it")
-
-
-def looks_like_id(name: str) -> bool:
-    """Return True for a text spelled like an id, or like a prefix that is long enough to be looked up.
-
-    Ids begin with their instant, and that with a 0 until the year 2527; a date with a time does not (20261121-0930).
-    """
-    if not SHORTEST_PREFIX <= len(name) <= _LENGTH or (name[0] != "0" and len(name) < _LENGTH):
-        return False
-    expected = ("-" if place in _DASHES else "0123456789abcdef" for place in range(len(name)))
-    return all(char in allowed for char, allowed in zip(name.lower(), expected, strict=True))
 
 
 def skipped_runs(connection: Connection, run_id: str) -> list[str]:

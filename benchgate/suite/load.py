@@ -200,11 +200,8 @@ class TrafficClass:
         if stage.requests <= LISTED_REQUESTS and (stage.concurrency or 0) <= LISTED_IN_FLIGHT:
             return True
         as_whole = (stage.trace, stage.verify_ratio, workload.prompt_set, workload.session, workload.leave)
-        return any(one is not None for one in as_whole) or self.is_background or not self._is_level
-
-    @property
-    def _is_level(self) -> bool:
-        return self.schedule.concurrency is not None or self.schedule.is_level_rate
+        is_level = stage.concurrency is not None or stage.is_level_rate
+        return any(one is not None for one in as_whole) or self.is_background or not is_level
 
     @property
     def is_open(self) -> bool:

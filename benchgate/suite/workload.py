@@ -578,8 +578,9 @@ class Workload(Section):
     )
     body: BodyFields = optional(
         "Further fields of every request body; they override what benchgate sends itself. `parameters` of `generate` "
-        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`), and "
-        "into the field that is null (`predictions`)",
+        "and `triton-generate` are merged. The text goes into the tensor of `inputs` that has no `data` (`infer`, "
+        "and `grpc-infer`, which else has those of Triton's backend of vLLM), and into the field that is null "
+        "(`predictions`)",
         default={},
     )
 

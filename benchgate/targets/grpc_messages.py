@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any
 
 from benchgate.errors import UsageError
@@ -180,9 +181,17 @@ _MESSAGES: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@cache
+_MAKING = Lock()  # two threads would make classes that do not fit together
+
+
 def _types() -> Mapping[str, Any]:
     """Return the classes of the messages. Raises UsageError without the extra `grpc`."""
+    with _MAKING:
+        return _made_types()
+
+
+@cache
+def _made_types() -> Mapping[str, Any]:
     require_grpc()
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 

@@ -179,8 +179,7 @@ def wait_ready(
                 expected = "expected an OpenAI-compatible API"
                 raise TargetError(f"{where} {NO_LLM_SERVER}: {attempt.problem}; {expected}")
             if attempt.is_unreachable and not may_start and now_s - began_s >= _UNREACHABLE_AFTER_S:
-                wait = "for a server that is still starting, write `limits: {ready: 5min}` in the suite"
-                raise TargetError(f"{where} cannot be reached: {attempt.problem}; {wait}")
+                raise TargetError(f"{where} cannot be reached: {attempt.problem}")
             if hopeless or (over and attempt.hopeless_after_s < math.inf):
                 models = _other_models(client, target, attempt.problem)
                 reason = f"{attempt.problem.rstrip('.')}; it serves {models}" if models else attempt.problem

@@ -301,10 +301,13 @@ def parse_samples(page: str) -> list[Sample]:
     from prometheus_client.parser import text_string_to_metric_families  # takes its time to load
 
     try:
-        found = [sample for family in text_string_to_metric_families(page) for sample in family.samples]
-    except (ValueError, IndexError, KeyError) as exc:  # as its parser meets what it did not expect
+        families = text_string_to_metric_families(page)
+        found = [
+            Sample(name, labels, float(value)) for family in families for name, labels, value, *_ in family.samples
+        ]
+    except (ValueError, IndexError, KeyError, OverflowError) as exc:  # as its parser meets what it did not expect
         raise BadPageError("it is no page of metrics in the text format of Prometheus") from exc
-    return [Sample(name, labels, value) for name, labels, value, *_ in found if math.isfinite(value)]
+    return [sample for sample in found if math.isfinite(sample.value)]
 
 
 def read_page(text: str, model: str, start_time: str | None = None) -> Page:

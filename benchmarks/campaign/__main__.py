@@ -23,13 +23,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
 
-from benchmarks.campaign.cases import Case, all_cases, short_cases
+from benchmarks.campaign.cases import SIM, Case, all_cases, short_cases
 from benchmarks.campaign.forking import Forks
 from benchmarks.campaign.running import Ended
+from benchmarks.campaign.suites import PHASES
 from benchmarks.campaign.surroundings import NotHere
 from benchmarks.tables import in_table
 
@@ -63,7 +65,7 @@ class Kept:
 
 def run_case(case: Case, forks: Forks | None) -> Ended:
     """Run a case in a folder of its own, again where it came to nothing."""
-    ended = None
+    ended: Ended | None = None
     for _attempt in range(_ATTEMPTS):
         with tempfile.TemporaryDirectory(prefix="benchgate-campaign-") as folder, ExitStack() as stack:
             before, ended = ended, case.run(Path(folder), stack, forks)
@@ -124,18 +126,26 @@ def table_lines(cases: Sequence[Case], found: Mapping[str, Ended]) -> Iterator[s
     yield from in_table(("fault", "phase", "ends", "", "longest"), rows)
 
 
-def summary(cases: Sequence[Case], found: Mapping[str, Ended]) -> str:
-    """Return the counts that the campaign is about."""
-    ended = {case.name: (case, found[case.name]) for case in cases if case.name in found}
-    counts = {
-        "as stated": sum(not case.problems(one) for case, one in ended.values()),
-        "hangs": sum(one.code is None for _, one in ended.values()),
-        "runs that left processes": sum(bool(one.orphans) for _, one in ended.values()),
-        "promoted though they must not be": sum(case.is_wrongly_promoted(one) for case, one in ended.values()),
-        "runs that lost measurements": sum(bool(one.lost) for _, one in ended.values()),
-        "repeated": sum(one.attempts - 1 for _, one in ended.values()),
-    }
-    return f"{len(ended)} of {len(cases)} cases: {', '.join(f'{count} {what}' for what, count in counts.items())}"
+_GROUPS = ("practice server", "from outside")
+
+
+def tally_lines(cases: Sequence[Case], found: Mapping[str, Ended]) -> Iterator[str]:
+    """Yield the table of docs/background/measuring.md: cases of each group and phase, and what was not as stated."""
+    rows = []
+    for group, phase in product(_GROUPS, PHASES):
+        all_of = [case for case in cases if case.phase == phase and (case.fault in SIM) == (group == _GROUPS[0])]
+        ended = [(case, found[case.name]) for case in all_of if case.name in found]
+        counts = (
+            sum(not case.problems(one) for case, one in ended),
+            sum(one.code is None for _, one in ended),
+            sum(bool(one.orphans) for _, one in ended),
+            sum(case.is_wrongly_promoted(one) for case, one in ended),
+            sum(bool(one.lost) for _, one in ended),
+            sum(one.attempts - 1 for _, one in ended),
+        )
+        rows.append((group, phase, f"{len(ended)} of {len(all_of)}", *map(str, counts)))
+    head = ("faults", "phase", "cases", "as stated", "hangs", "processes left", "wrongly promoted", "lost", "repeated")
+    yield from in_table(head, rows)
 
 
 def main() -> int:
@@ -154,7 +164,7 @@ def main() -> int:
         parser.error("no case has such a name")
     found = run_cases(cases, chosen.at_once, Kept(chosen.keep), chosen.budget_s)
     print("\n".join(table_lines(cases, found)))
-    print(summary(cases, found))
+    print("\n".join(["", *tally_lines(cases, found)]))
     missed = [case.name for case in cases if case.name in found and case.problems(found[case.name])]
     print(f"MISSED: {', '.join(missed)}" if missed else "held: every case that was run")
     return int(bool(missed))

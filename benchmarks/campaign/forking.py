@@ -75,8 +75,7 @@ class Forks:
         self._server = subprocess.Popen(
             command, cwd=_CHECKOUT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        assert self._server.stdout is not None
-        self._server.stdout.readline()  # it has imported everything
+        self._is_ready = False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,6 +85,10 @@ class Forks:
 
     def run(self, order: dict[str, Any]) -> ForkedRun:
         """Start a run: `code` to execute, `arguments`, `folder`, `environment`, and files for its two outputs."""
+        if not self._is_ready:
+            assert self._server.stdout is not None
+            self._server.stdout.readline()  # it has imported everything
+            self._is_ready = True
         return ForkedRun(self._server, order)
 
 
@@ -93,9 +96,9 @@ def main() -> None:
     """Fork a run for every line of standard input: answer with its pid, and with its exit code once it has ended."""
     for name in _PRELOADED:
         __import__(name)
-    workers = sys.modules["benchgate.load.workers"]
-    workers.multiprocessing = Multiprocessing()  # type: ignore[attr-defined]
-    workers.multiprocessing.get_context("spawn")  # type: ignore[attr-defined]  # starts its fork server
+    forked = Multiprocessing()
+    vars(sys.modules["benchgate.load.workers"])["multiprocessing"] = forked
+    forked.get_context("spawn")  # starts its fork server
     gc.freeze()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -121,7 +124,7 @@ def _become(order: dict[str, Any]) -> None:
             for descriptor, file in enumerate((nothing, out, log)):
                 os.dup2(file.fileno(), descriptor)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        forkserver._forkserver.ensure_running = forkserver.ensure_running = lambda: None  # type: ignore[attr-defined,method-assign]  # it is its parent's child
+        forkserver._forkserver.ensure_running = forkserver.ensure_running = lambda: None  # type: ignore[method-assign]  # it is its parent's child
         child_process.spawn = _spawn_or_fork
         sys.argv = ["benchgate", *order["arguments"]]
         try:
@@ -133,7 +136,7 @@ def _become(order: dict[str, Any]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
     except BaseException:  # noqa: BLE001  # a forked child must not go on as its parent
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         sys.stderr.flush()
     os._exit(code)
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,7 +104,7 @@ class Run:
     forks: Forks | None = None
     is_forked: bool = False  # else it is a process of the installed command
     process: subprocess.Popen[bytes] | ForkedRun = field(init=False)
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(init=False)
 
     def __enter__(self) -> Self:
         code = _COMMAND.format(prelude=self.prelude)
@@ -113,12 +114,14 @@ class Run:
         if self.forks is not None and self.is_forked:
             order = {"code": code, "arguments": arguments, "folder": str(self.folder), "environment": environment}
             self.process = self.forks.run({**order, "out": str(out), "log": str(log)})
+            self.began_s = time.monotonic()
             return self
         with out.open("wb") as said, log.open("wb") as logged:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", code, *arguments], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                 stdout=said, stderr=logged, start_new_session=True,
             )  # fmt: skip
+        self.began_s = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -221,7 +224,8 @@ class Run:
 
     def evidence(self) -> Evidence:
         """Return what can be read of the run, from the store and from a spool that the store has not taken in yet."""
-        with Store.open(self._address, create=False) as store:
+        address = self._address if "://" in self.store else self._copied(Path(self._address))
+        with Store.open(address, create=False) as store:
             for spool in sorted((self.folder / "work").glob("*/spool.jsonl")):
                 with suppress(BenchgateError):
                     store.recover(spool)
@@ -230,9 +234,16 @@ class Run:
                 raise LookupError("the store has no run")
             return store.evidence(newest.id)
 
+    def _copied(self, store: Path) -> str:
+        """Return the address of a copy of the store, which can take in what its own disk had no room for."""
+        (self.folder / "copy").mkdir(exist_ok=True)
+        for file in store.parent.glob(f"{store.name}*"):
+            shutil.copy(file, self.folder / "copy")
+        return str(self.folder / "copy" / store.name)
+
 
 def _missing(steps: list[str], evidence: Evidence) -> Iterator[str]:
-    load = {(seen.stage, seen.arm.value, seen.block + 1) for seen in evidence.load}
+    load = {(seen.stage.partition("/")[0], seen.arm.value, seen.block + 1) for seen in evidence.load}
     starts = {(seen.arm.value, seen.number + 1) for seen in evidence.starts}
     tasks = {f"{seen.task} on {seen.arm}" for seen in evidence.quality}
     for step in steps:

@@ -68,6 +68,7 @@ class Surroundings:
     prelude: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     served: Served | None = None
+    other: Served | None = None
     relay: Relay | None = None
     machine: Machine | None = None
     postgres: PostgresServer | None = None
@@ -122,13 +123,24 @@ class Relay:
         self.port = self._listener.getsockname()[1]
         self._silent_before = 0  # connections below this number are half open
         self._connections = 0
+        self._passed_s = dict[int, float]()  # when something last passed, by connection
         self._over = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
         stack.callback(self._end)
 
     def go_silent(self) -> None:
-        """Leave every connection half open: nothing passes any more, and nobody is told. New ones work."""
+        """Leave every connection half open: nothing passes any more, and nobody is told. New ones work.
+
+        Waits for several connections that are in use.
+        """
+        deadline_s = time.monotonic() + _WAIT_S
+        while time.monotonic() < deadline_s and self._in_use() < _SEVERAL:
+            time.sleep(0.005)
+        time.sleep(_INTO_IT_S)  # the first requests of a stage are its ramp, and not measured
         self._silent_before = self._connections
+
+    def _in_use(self) -> int:
+        return sum(time.monotonic() - at_s < _IN_USE_S for at_s in list(self._passed_s.values()))
 
     def turn_to(self, port: int) -> None:
         """Send every further request elsewhere, also those of present connections, so that no request fails."""
@@ -147,7 +159,8 @@ class Relay:
 
     def _pass_on(self, client: socket.socket, number: int) -> None:
         port, answered = self.upstream, True
-        server = socket.create_connection(("127.0.0.1", port))
+        server = _connected(port)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client, suppress(OSError):
             while True:
                 for one in select.select([client, server], [], [], 1)[0]:
@@ -158,14 +171,23 @@ class Relay:
                     if one is client and answered and data and port != self.upstream:  # a request begins
                         server.close()
                         port = self.upstream
-                        server = socket.create_connection(("127.0.0.1", port))
+                        server = _connected(port)
                     if not data:
                         server.close()
                         return
-                    answered = one is not client
+                    answered, self._passed_s[number] = one is not client, time.monotonic()
                     (server if one is client else client).sendall(data)
                     break  # the other one may be a connection that was just closed
         server.close()
+
+
+_IN_USE_S, _INTO_IT_S, _WAIT_S, _SEVERAL = 0.3, 0.4, 20.0, 3
+
+
+def _connected(port: int) -> socket.socket:
+    server = socket.create_connection(("127.0.0.1", port))
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return server
 
 
 class Machine:
@@ -196,6 +218,7 @@ def _library() -> Path:
 # --- surroundings -------------------------------------------------------------------------------------------------
 
 Prepare = Callable[[Surroundings], None]
+_POSTGRES = threading.Lock()  # the library that starts servers is not for several threads
 
 
 def started(place: Surroundings) -> None:
@@ -212,11 +235,13 @@ def served(place: Surroundings, **candidate: Any) -> None:
 
 
 def relayed(place: Surroundings) -> None:
-    """The candidate is reached through a relay."""
-    served(place)
-    assert place.served is not None
-    place.relay = Relay(place.served.sim.port, place.stack)
-    place.deployments["after"] = _at(f"http://127.0.0.1:{place.relay.port}")
+    """Both servers are reached through relays, and another one waits that says something else."""
+    before = Served.start(place.settings(), place.stack)
+    place.served = Served.start(place.settings(), place.stack)
+    place.other = Served.start({**place.settings(), "says": "0%", "seed": 8}, place.stack)
+    relays = {name: Relay(one.sim.port, place.stack) for name, one in (("before", before), ("after", place.served))}
+    place.relay = relays["after"]
+    place.deployments = {name: _at(f"http://127.0.0.1:{relay.port}") for name, relay in relays.items()}
 
 
 def with_own_clock(place: Surroundings) -> None:
@@ -297,6 +322,7 @@ def on_read_only_file_system(place: Surroundings) -> None:
 def on_postgres(place: Surroundings) -> None:
     """The store is a Postgres server of the campaign's own."""
     started(place)
+    place.stack.enter_context(_POSTGRES)
     place.postgres = place.stack.enter_context(postgres_server())
     place.store = place.postgres.get_uri()
 
@@ -347,6 +373,9 @@ def in_the_middle(phase: str, run: Run) -> bool:
     wanted = {"startup": " start ", "load": "block ", "shadow": " prompts"}[phase]
     return sum(wanted in step for step in steps) >= {"startup": 2, "load": 1, "shadow": 5}[phase]
 
+
+INTO_A_STAGE_S = 0.4
+"""From the end of one stage into the next: connections are open, and requests under way."""
 
 PARTS: Mapping[str, str] = {
     "load worker": "multiprocessing", "engine": "benchgate.sim", "lm-eval": "benchgate.quality.worker"
@@ -417,8 +446,8 @@ def restart(place: Surroundings, _: Run) -> None:
 def swap(place: Surroundings, _: Run) -> None:
     """Put another model in the place of the candidate's, between two requests."""
     assert place.relay is not None
-    other = Served.start({**place.settings(), "says": "0%", "seed": 8}, place.stack)
-    place.relay.turn_to(other.sim.port)
+    assert place.other is not None
+    place.relay.turn_to(place.other.sim.port)
 
 
 def go_silent(place: Surroundings, _: Run) -> None:

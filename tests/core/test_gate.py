@@ -138,6 +138,13 @@ def test_a_deployment_that_was_not_there_is_named_with_its_reason() -> None:
     assert "candidate did not answer at the start: connection refused" in verdict.reason
 
 
+def test_two_deployments_that_were_not_there_are_named_in_a_sentence_that_is_not_cut() -> None:
+    faults = tuple(DeploymentFault(arm, "at the start", "could not connect: Connection refused") for arm in Arm)
+    verdict = judged(replace(equal(), load=(), target_faults=faults))
+    assert verdict.reason.count("could not connect") == 2 and "…" not in verdict.reason
+    assert "; and neither did the candidate candidate: could not connect: Connection refused." in verdict.reason
+
+
 def test_a_deployment_that_refuses_is_not_said_to_be_down_and_the_rest_is_not_held_against_it() -> None:
     said = "the candidate at http://h:1 refuses requests: HTTP 404: the model `x` does not exist."
     fault = DeploymentFault(Arm.CANDIDATE, "at the start", said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,69 @@ BROKEN = "The har\ufffdbour lies north of the old town"
 def test_anomalies_of_a_text(text: str, looped: bool, replaced: bool, script: str | None) -> None:
     found = find_anomalies(text)
     assert (found.looped, found.replaced, found.script) == (looped, replaced, script)
+
+
+PROSE = {
+    "English": "The harbour lies north of the old town, and its lights are seen from the sea. It was built for the "
+    "ships that bring wheat, which is not grown on this coast.",
+    "German": "Der Hafen liegt nördlich der alten Stadt, und seine Lichter sind von der See zu sehen. "
+    "Er wurde für die Schiffe gebaut, die mit Weizen kommen, der auf dem Land nicht wächst.",
+    "French": "Le port est au nord de la vieille ville et ses feux sont vus de la mer. Il fut construit "
+    "pour les navires qui viennent avec du blé, que la côte ne donne pas dans les champs.",
+    "Spanish": "El puerto está al norte de la ciudad vieja y sus luces se ven desde el mar. Es una obra "
+    "para los barcos que llegan con trigo, que no crece en los campos de la costa.",
+    "Italian": "Il porto si trova a nord della città vecchia e le sue luci sono viste dal mare. È una costruzione "
+    "per le navi che arrivano con il grano, che non cresce nei campi della costa.",
+    "Portuguese": "O porto fica ao norte da cidade velha e as suas luzes são vistas do mar. É uma obra para os navios "
+    "que chegam com trigo, que não cresce nos campos da costa.",
+    "Dutch": "De haven ligt ten noorden van de oude stad en het licht is van zee te zien. Er komen schepen met tarwe "
+    "aan, die niet op de velden van de kust te vinden is om te eten.",
+}
+
+
+@pytest.mark.parametrize("language", PROSE)
+def test_language_of_prose_is_known_and_its_change_makes_a_run_invalid(language: str) -> None:
+    assert find_anomalies(PROSE[language]).language == language
+    assert guard(of_evals({}, dict.fromkeys(range(30), "An answer in English, too short to tell."))) is None
+    natural, changed = dict.fromkeys(range(N), PROSE["English"]), dict.fromkeys(range(30), PROSE[language])
+    for baseline, candidate in ((natural, natural | changed), (natural | changed, natural)):
+        result = guard(of_evals(baseline, candidate))
+        if language == "English":
+            assert result is None
+        else:
+            assert result is not None and result.tripped
+            assert "30 of 300 answers to each are in another language" in result.reason
+
+
+CODE = """\
+def read(path):
+    # the lines of a file, without those that are empty
+    with open(path) as file:
+        for line in file:
+            if not line.strip() or line.startswith("#"):
+                continue
+            yield line.rstrip().split(",")
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CODE,
+        json.dumps(
+            [{"name": f"item {n}", "is_on": True, "from": "a", "to": "b", "path": "de/la/que"} for n in range(9)]
+        ),
+        "| a | b |\n" + "\n".join(f"| {n} | el {n * n} |" for n in range(30)),
+        "SELECT name, age FROM people WHERE age IN (1, 2) AND name IS NOT NULL ORDER BY age LIMIT 3 OFFSET 4",
+        "Paris, Lyon, Marseille, Toulouse, Nice, Nantes, Montpellier, Strasbourg, Bordeaux, Lille, Rennes, Reims, "
+        "Toulon, Le Havre, Grenoble, Dijon, Angers, Nîmes, Villeurbanne, Le Mans, Aix-en-Provence, Brest",
+        "La réponse est 42.",
+        "x = a + b; y = c * d; z = e / f; o = p - q; os = r; i = j; la = k; il = m; de = n; en = t; te = u; et = v",
+        f"{PROSE['French']} {PROSE['English']}",
+    ],
+)
+def test_code_lists_short_and_mixed_texts_change_no_language(text: str) -> None:
+    assert find_anomalies(text).language in (None, "English")
 
 
 def of_evals(baseline: dict[int, str], candidate: dict[int, str], n: int = N) -> Verdict:
@@ -107,18 +171,22 @@ def test_equal_arms_that_both_loop_at_times_trip_about_never() -> None:
 
 
 def rows(changed: dict[str, object], count: int = 40) -> list[ShadowItem]:
-    facts = replace(FACTS, looped=False, replaced=False, script="Latin")
+    facts = replace(FACTS, looped=False, replaced=False, script="Latin", language="English")
     known = {name: facts for name in ("primary_facts", "secondary_facts", "candidate_facts")}
     odd = {key: replace(facts, **value) for key, value in changed.items()}  # type: ignore[arg-type]
     return [item(n, **{**known, **(odd if n < count else {})}) for n in range(N)]
 
 
-@pytest.mark.parametrize("anomaly", [{"looped": True}, {"replaced": True}, {"script": "Cyrillic"}])
+@pytest.mark.parametrize(
+    "anomaly", [{"looped": True}, {"replaced": True}, {"script": "Cyrillic"}, {"language": "German"}]
+)
 def test_shadow_answers_are_held_to_the_same_rule(anomaly: dict[str, object]) -> None:
     asked = suite(EXCESS)
     for side in ("primary", "candidate"):
         result = guard(judge(asked, evidence(asked, rows({f"{side}_facts": anomaly}))), "shadow-sound")
-        if side == "primary" and "script" in anomaly:  # its second answer has another script: it is not settled
+        if side == "primary" and not {"script", "language"}.isdisjoint(
+            anomaly
+        ):  # its second answer is unlike: unsettled
             assert result is None or not result.tripped
         else:
             assert result is not None and result.tripped

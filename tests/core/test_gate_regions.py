@@ -103,12 +103,12 @@ def test_trends_noise_and_forecasts_have_each_region() -> None:
     suite = suite_of()
     evidence = from_regions(measured(suite))
     rows = {(row.name, row.stage) for row in metric_rows(evidence) if row.arm is Arm.CANDIDATE}
-    assert {("ttft_s", "c4@eu"), ("error_ratio", "c8@us"), ("goodput_ratio", "c4@us")} <= rows
-    assert ("output_tokens_per_s", "c4@eu") not in rows
+    assert {("ttft", "c4@eu"), ("error_rate", "c8@us"), ("goodput", "c4@us")} <= rows
+    assert ("output_throughput", "c4@eu") not in rows
     bare = replace(
         evidence, load=tuple(replace(one, requests=with_region(one.requests, None)) for one in evidence.load)
     )
-    assert not any(row.stage and "@" in row.stage and row.name == "error_ratio" for row in metric_rows(bare))
+    assert not any(row.stage and "@" in row.stage and row.name == "error_rate" for row in metric_rows(bare))
     spread = {(one.metric, one.stage) for one in spreads(evidence, suite)}
     assert ("ttft", "c4@us") in spread and ("output_throughput", "c4@us") not in spread
     plan = make_plan(suite, (), ())

@@ -43,8 +43,10 @@ LOCKS = ("base", "demo", "action", "dev")
 def licences(name: str, package: metadata.PackageMetadata) -> set[str]:
     """Return the licences that a package states: an expression, classifiers, or a text of one line."""
     classifiers = [one.split(" :: ")[-1] for one in package.get_all("Classifier") or () if one.startswith("License ::")]
-    stated = package.get("License-Expression") or package.get("License") or ""
-    if package.get("License-Expression") is None and classifiers:
+    [expression] = package.get_all("License-Expression") or [""]
+    [text] = package.get_all("License") or [""]
+    stated = expression or text
+    if not expression and classifiers:
         return {SPELLED.get(one, one) for one in classifiers}
     first, *rest = stated.strip().splitlines() or [""]
     if first in SPELLED:  # of a whole text, its title

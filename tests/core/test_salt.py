@@ -299,10 +299,8 @@ def test_made_up_pictures_are_salted_and_those_from_files_are_not() -> None:
 )
 def test_generated_media_of_each_kind_are_salted(media: dict[str, Any]) -> None:
     for one, other in zip(*both(make_plan(suite({"input": 8, "output": 4, **media})), 5), strict=True):
-        (text, medium), (salted, salted_medium) = (
-            ask.content["messages"][0]["content"]
-            for ask in (one.ask, other.ask)  # type: ignore[index]
-        )
+        parts: list[Any] = [ask.content["messages"] for ask in (one.ask, other.ask)]
+        (text, medium), (salted, salted_medium) = (messages[0]["content"] for messages in parts)
         assert text != salted
         assert medium != salted_medium
         assert medium.keys() == salted_medium.keys()

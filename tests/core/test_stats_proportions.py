@@ -186,7 +186,7 @@ def test_counts_that_cannot_be_are_refused(k: int, n: int) -> None:
             call()
 
 
-@pytest.mark.parametrize(("b", "c", "n"), [(0, 0, 0), (3, 3, 5), (-1, 0, 5)])
+@pytest.mark.parametrize(("b", "c", "n"), [(-1, 3, 10), (3, -1, 10), (6, 5, 10), (0, 0, 0), (11, 0, 10), (0, 11, 10)])
 def test_pairs_that_cannot_be_are_refused(b: int, c: int, n: int) -> None:
     with pytest.raises(ValueError, match="impossible"):
         tango_limits(b, c, n, 0.05)

@@ -19,14 +19,6 @@ from benchgate.stats.proportions import (
 )
 
 
-@pytest.mark.parametrize(("b", "c", "n"), [(-1, 3, 10), (3, -1, 10), (6, 5, 10), (0, 0, 0), (11, 0, 10), (0, 11, 10)])
-def test_pairs_that_cannot_be_are_refused(b: int, c: int, n: int) -> None:
-    with pytest.raises(ValueError, match="impossible"):
-        tango_limits(b, c, n, 0.05)
-    with pytest.raises(ValueError, match="impossible"):
-        tango_noninferiority_p(b, c, n, 0.02)
-
-
 @pytest.mark.parametrize(("b", "c"), [(-1, 0), (0, -1), (-1, 5), (5, -1)])
 def test_items_that_differ_less_than_not_at_all_are_refused(b: int, c: int) -> None:
     with pytest.raises(ValueError, match="at least 0"):

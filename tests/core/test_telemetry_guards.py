@@ -161,6 +161,17 @@ def test_a_client_that_was_told_no_count_holds_none_against_the_server() -> None
     assert {count.what for count in counts} == {"requests", "generated tokens"}
 
 
+def test_transcripts_without_a_usage_have_no_length_to_hold_against_the_server() -> None:
+    evidence = observed(Effect(token_source=TokenSource.CHUNKS))
+    evidence = replace(evidence, telemetry=tuple(told(o, more={Counter.GENERATION_TOKENS: 9e3}) for o in evidence.load))
+    load = suite().load
+    assert load is not None
+    workload = load.workload.model_copy(update={"endpoint": "transcriptions", "output_tokens": None})
+    transcribing = suite().model_copy(update={"load": load.model_copy(update={"workload": workload})})
+    assert of_run(evidence, suite(), "server-alone")[0].tripped
+    assert not of_run(evidence, transcribing, "server-alone")[0].tripped
+
+
 def test_of_reranking_only_prompt_tokens_are_compared() -> None:
     evidence = observed()
     counts = compare_counts(evidence.telemetry[0], [evidence.load[0]], unrecorded=0, longest=0, generates=False)

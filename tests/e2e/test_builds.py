@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 import benchgate
 from tests.core.test_repository import pins_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.beside]
+pytestmark = [pytest.mark.beside, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 

@@ -54,7 +54,7 @@ OVER_GRPC = """\
 suite: over-grpc
 deployments:
   base: {{url: "{http}", grpc: "{base}", model: m, engine: triton, metrics: off}}
-  cand: {{url: "{http}", grpc: "{cand}", model: m, engine: triton, metrics: off, headers: {{x-arm: cand}}}}
+  cand: {{url: "{http}", grpc: "{cand}", model: m, engine: triton, metrics: off}}
 baseline: base
 candidate: cand
 load:

@@ -97,9 +97,11 @@ def test_two_servers_that_are_down_are_both_named(tmp_path: Path) -> None:
     write_suite(tmp_path, *addresses, ready="500ms")
     result = here(tmp_path, "run", "suite.yaml")
     assert result.returncode == 12
-    (told,) = [line for line in result.stdout.splitlines() if "guard targets-up" in line]
+    told, *others = result.stdout.splitlines()
+    assert "  guard targets-up: see the first sentence" in others
+    assert "next: benchgate doctor suite.yaml" in others
     assert "the baseline baseline did not answer at the start" in told
-    assert "and the candidate candidate did not answer at the start: by one look at it: " in told
+    assert "and neither did the candidate candidate: could not connect" in told
     assert [fault.arm.value for fault in latest_evidence(tmp_path).target_faults] == ["baseline", "candidate"]
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sqlite3
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
@@ -107,6 +108,7 @@ gate:
     - {{metric: shadow_excess, margin: 90 points}}
     - {{metric: judge_loss, margin: 90 points}}
 """
+SOON = "(in some seconds)"
 SOUND = 4  # the readiness probe, and what looks for the engine
 TASKS = Path(__file__).parents[2] / "suites/tasks/add.yaml"
 
@@ -228,7 +230,6 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
             "BENCHGATE_SLACK_URL": f"{helper.url}/services/{SLACK_TOKEN}",
             "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={quote(OTLP_TOKEN)}",
             "BENCHGATE_WEBHOOK_SECRET": f"whsec_{WEBHOOK_KEY}",
-            "PROXY_WITH_PASSWORD": f"http://user:{PROXY_PASSWORD}@127.0.0.1:1",
         }
         away = f"postgresql://me:{STORE_PASSWORD}@127.0.0.1:1/none"
         outputs = [
@@ -247,9 +248,11 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
             ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--concurrency", "2", "--requests",
              "28", "--json", "load.json", "--workers", "1"),
             ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--concurrency", "2", "--requests",
-             "28", "--shard", "0/1", "--spool", "shards", "--warmup", "0", "--proxy", "${env:PROXY_WITH_PASSWORD}"),
-            ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--concurrency", "2", "--requests",
-             "28", "--shard", "0/1", "--spool", "shards", "--warmup", "0"),
+             "28", "--proxy", "http://user:" + PROXY_PASSWORD + "@127.0.0.1:1"),
+            ("load", baseline.url, "--api-key-env", "BASELINE_KEY", "--model", "m", "--engine", "vllm", "--concurrency",
+             "2", "--requests", "28", "--shard", "0/1", "--spool", "shards", "--warmup", "0", "--salt", "7",
+             "--start-at", SOON),
+            ("load", "merge", "shards"),
             ("publish", "@latest", "--slack", "--otlp", helper.url, "--webhook", helper.url, "--push-metrics",
              helper.url),
             ("promote", "@latest", "--override", "a test", "--ref", "main", "--protected", "--run-hook",
@@ -261,7 +264,8 @@ def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary
         for words in commands:
             for respond in responders:
                 respond.turns = 0
-            result = here(folder, *words, environment=environment)
+            soon = f"{time.time() + 20:.3f}"
+            result = here(folder, *(soon if word == SOON else word for word in words), environment=environment)
             said += [
                 (f"stdout of {words[0]}", result.stdout.encode()),
                 (f"stderr of {words[0]}", result.stderr.encode()),

@@ -335,6 +335,14 @@ MISTAKES = [
 ]  # fmt: skip
 
 SERVERS = [
+    Mistake("load on a refused port", "load http://127.0.0.1:9 --model m --requests 9 --concurrency 2",
+            "Connection refused", "the server at http://127.0.0.1:9", "cannot be reached", "correct the address",
+            code=12),
+    Mistake("load of no such host", "load http://gpu.invalid --model m --requests 9 --concurrency 2",
+            "Name or service not known", "the server at http://gpu.invalid", "cannot be reached",
+            "correct the address", code=12),
+    Mistake("run on a refused port", "run s.yaml", "Connection refused", "the baseline at http://127.0.0.1:9",
+            "neither did the candidate awq", "check its address", code=12),
     Mistake("refused port", "init --model m --baseline http://127.0.0.1:9 --candidate http://127.0.0.1:9",
             "Connection refused", "the baseline at http://127.0.0.1:9", "does not answer", "correct --baseline"),
     Mistake("no such host", "init --model m --baseline http://gpu.invalid --candidate http://gpu.invalid",
@@ -376,7 +384,11 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    folder = tmp_path_factory.mktemp("world")
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+def make_world(folder: Path) -> World:
+    """Return a folder in which every mistake of MISTAKES can be made."""
     (folder / STORE).parent.mkdir()
     with Store.open(str(folder / STORE)) as store:
         names = {
@@ -470,9 +482,9 @@ def test_a_server_that_cannot_be_measured_is_named(world: World, mistake: Mistak
     "command",
     [
         "gate nosuch", "report nosuch", "show nosuch", "compare good nosuch", "promote nosuch", "publish good",
-        "publish nosuch --comment", "run s.yaml --resume --run nosuch", "gate @last",
-        "gate --store none.db", "runs --store none.db", "trend ttft",
-        "trend ttft_s --store none.db", "verify none.json --report r.html", "capacity --demand none.yaml",
+        "publish nosuch --comment", "run s.yaml --label @good", "run s.yaml --resume --run nosuch", "gate @last",
+        "gate --store none.db", "runs --store none.db", "trend ttfts",
+        "trend ttft --store none.db", "verify none.json --report r.html", "capacity --demand none.yaml",
     ],
 )  # fmt: skip
 def test_a_wrong_name_is_refused_before_the_slow_imports(world: World, command: str) -> None:
@@ -505,14 +517,7 @@ def filled(text: str, names: Mapping[str, str]) -> str:
 def require_parts(world: World, mistake: Mistake, servers: Mapping[str, str]) -> None:
     """Assert the exit code and the four parts of the message, and that every command in it exists."""
     names = {**world.names, **servers}
-    file = world.folder / "s.yaml"
-    if isinstance(mistake.change, bytes):
-        file.write_bytes(mistake.change)
-    else:
-        old, new = mistake.change
-        assert old in SUITE
-        file.write_text(SUITE.replace(old, filled(new, names), 1))
-    result = here(world.folder, *shlex.split(filled(mistake.command, names)))
+    result = here(world.folder, *prepared(world, mistake, names))
     said = result.stdout + result.stderr
     assert result.returncode == mistake.code, said
     assert "Traceback" not in said
@@ -522,6 +527,18 @@ def require_parts(world: World, mistake: Mistake, servers: Mapping[str, str]) ->
     assert set(re.findall(r"`benchgate ([a-z-]+)", said)) <= commands
     if mistake in MISTAKES:
         require_golden(mistake, result.stderr, world)
+
+
+def prepared(world: World, mistake: Mistake, names: Mapping[str, str]) -> list[str]:
+    """Write the suite of a mistake and return its command line."""
+    file = world.folder / "s.yaml"
+    if isinstance(mistake.change, bytes):
+        file.write_bytes(mistake.change)
+    else:
+        old, new = mistake.change
+        assert old in SUITE
+        file.write_text(SUITE.replace(old, filled(new, names), 1))
+    return shlex.split(filled(mistake.command, names))
 
 
 def require_golden(mistake: Mistake, message: str, world: World) -> None:

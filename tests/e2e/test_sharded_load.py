@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -147,6 +149,61 @@ def test_nothing_that_was_answered_is_lost_when_shards_end_early(tmp_path: Path,
     assert first == (["did not come to its end"] if way == "SIGKILL" else ["was stopped"])
     assert second == ["was stopped"]
     assert "shard 0/2 on" in merged["client"]["reasons"][0]
+
+
+def test_shards_in_a_bucket_are_merged_and_stopped_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3's own protocol, spoken by moto's server."""
+    s3fs = pytest.importorskip("s3fs", reason="needs s3fs, which is no dependency")
+    pytest.importorskip("moto", reason="needs moto[server], which is no dependency")
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    endpoint = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s",
+                "AWS_DEFAULT_REGION": "us-east-1"}  # fmt: skip
+    for name, value in endpoint.items():
+        monkeypatch.setenv(name, value)
+    moto = subprocess.Popen([sys.executable, "-m", "moto.server", "-p", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                break
+            time.sleep(0.1)
+        s3fs.S3FileSystem().mkdir("bucket")
+        with ScriptedServer(healthy) as server:
+            shards = Shards(server.url, "s3://bucket/run", 2, "--concurrency", "4", "--requests", "40",
+                            "--output-tokens", "8")  # fmt: skip
+            for process in [shards.begin(shard) for shard in range(2)]:
+                _, errors = process.communicate(timeout=120)
+                assert process.returncode == 0, errors
+        merged = merge(tmp_path, "s3://bucket/run")
+        assert (merged["requests"]["ok"], [row["faults"] for row in merged["shards"]]) == (40, [[], []])
+        s3fs.S3FileSystem().pipe("bucket/next/stop", b"")
+        with ScriptedServer(healthy) as server:
+            shards = Shards(server.url, "s3://bucket/next", 1, "--concurrency", "4", "--requests", "4000",
+                            "--output-tokens", "8")  # fmt: skip
+            assert shards.begin(0).wait(timeout=120) == 130
+    finally:
+        moto.kill()
+        moto.wait()
+
+
+def test_stop_file_ends_a_shard_during_its_warm_up(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    warming = threading.Event()
+
+    def sticking(received: Received) -> Iterable[Step]:
+        warming.set()
+        return [60.0]
+
+    with ScriptedServer(sticking) as server:
+        shards = Shards(server.url, str(spool), 1, "--concurrency", "4", "--requests", "40", "--warmup", "8")
+        process = shards.begin(0)
+        assert warming.wait(60)
+        (spool / "stop").touch()
+        assert process.wait(timeout=30) == 130
+        process.communicate()
+    assert merge(tmp_path, str(spool))["shards"][0]["faults"] == ["was stopped"]
 
 
 def test_full_disk_under_one_spool_leaves_the_other_shards_whole(tmp_path: Path) -> None:

@@ -217,6 +217,8 @@ COMMANDS = {  # one that needs each extra
     "parquet": "store export --all --format parquet --to out",
     "cluster": "load http://127.0.0.1:9 --model m --rate 1/s --requests 3 --cluster tcp://127.0.0.1:9",
     "tokenizer": "plan tokens.yaml",
+    "object-storage": "load http://127.0.0.1:9 --model m --rate 1/s --requests 3 --shard 0/1 --spool memory://runs/1 "
+    "--start-at 2026-01-01T00:00:00Z",
     "sign": "verify s.json --bundle b.json --identity me --issuer you",
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.errors import UsageError
+from benchgate.errors import TargetError, UsageError
 from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.model.request_metrics import Slo, meets_slo
 from benchgate.sim.process import serve_sim
@@ -96,7 +96,10 @@ def test_requests_needed_for_a_level_include_those_sent() -> None:
     assert next(line for line in told if "neither" in line).startswith("1 in flight: shown neither to meet nor")
 
 
-def test_server_that_is_not_there_ends_the_search_and_has_no_capacity() -> None:
+def test_server_that_is_not_there_ends_the_search_and_has_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TargetError, match="cannot be reached: Connection refused"):
+        run_search(options("http://127.0.0.1:9", load={"engine": "vllm"}, least="2"))
+    monkeypatch.setattr("benchgate.load.standalone.search.require_listener", lambda options: None)  # it ends later
     document: Any = run_search(options("http://127.0.0.1:9", load={"engine": "vllm"}, least="2"))
     assert "did not accept connections" in document["fault"]
     assert document["capacity"] == {"lower": None, "upper": None, "estimate": None}

@@ -58,7 +58,10 @@ def test_transcript_of_the_practice_server_is_replayed_as_it_is(tmp_path: Path) 
     assert {f"{name}.{kind}" for name in streams for kind in ("http", "arrivals.txt")} <= names
     assert {"models.http", "err_bad_model.http", "err_long_prompt.http", "version.http"} <= names
     assert read_page((tmp_path / "out/metrics_after_load.txt").read_text(), "tiny-llama").engine == "vllm"
-    assert f"dialect: vllm; endpoints: {', '.join(sorted(ENDPOINTS))}" in shown
+    by_http = sorted(name for name, spec in ENDPOINTS.items() if not spec.by_grpc)
+    assert f"dialect: vllm; endpoints: {', '.join(by_http)}" in shown
+    assert {"transcriptions.http", "transcriptions_stream.http", "transcriptions_stream.arrivals.txt"} <= names
+    assert '"file": "[audio/wav, 32044 bytes]"' in (tmp_path / "out/transcriptions.http").read_text()
     assert re.search(r"chat_stream_usage +200 .* reads; 16 tokens by usage, 16 events with output", shown)
     assert all(f"{path.stem} " in shown for path in (tmp_path / "out").glob("*.http"))
 

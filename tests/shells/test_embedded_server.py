@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -192,13 +193,15 @@ def test_a_model_file_that_the_engine_cannot_read_fails_with_its_own_reason(
         pytest.fail("a damaged model was served")
 
 
-def test_the_log_is_kept_where_a_folder_is_given(tmp_path: Path, cache: Path) -> None:
-    with serve(Embedded(), name="kept", cache_dir=cache, log_dir=tmp_path / "logs") as kept:
+def test_the_log_is_kept_where_a_folder_is_given(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    with serve(Embedded(), name="kept", cache_dir=cache, log_dir=tmp_path / "logs"):
         pass
-    with serve(Embedded(), name="dropped", cache_dir=cache) as dropped:
-        assert dropped.log_path.exists()
-    assert list((tmp_path / "logs").iterdir()) == [kept.log_path]
-    assert not dropped.log_path.exists()
+    with serve(Embedded(), name="dropped", cache_dir=cache):
+        assert list((tmp_path / "temporary").glob("dropped-*.log"))
+    assert len(list((tmp_path / "logs").glob("kept-*.log"))) == 1
+    assert not list((tmp_path / "temporary").glob("*.log"))
 
 
 def test_an_engine_that_does_not_get_ready_is_an_error_with_what_it_said(

@@ -1,8 +1,10 @@
+import contextlib
 import json
 import os
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.errors import UsageError
+from benchgate.errors import TargetError, UsageError
 from benchgate.load.requests import prepare_requests, queued_in_file
 from benchgate.load.results import StageResult, merged
 from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS
@@ -141,14 +143,29 @@ def test_closed_loop_for_a_time_counts_its_requests() -> None:
     assert document["requests"]["ok"] == document["requests"]["scheduled"]
 
 
-def test_closed_loop_for_a_time_against_a_dead_server_ends() -> None:
+def test_dead_server_is_refused_before_a_warm_up_is_sent() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        document = bare(f"http://127.0.0.1:{bound.getsockname()[1]}", concurrency=2, duration="60s", slo="ttft=1s")
+        with pytest.raises(TargetError, match="cannot be reached: Connection refused; start the server, or correct"):
+            bare(f"http://127.0.0.1:{bound.getsockname()[1]}", concurrency=2, duration="60s", slo="ttft=1s")
+    with pytest.raises(TargetError, match="cannot be reached: No such file or directory"):
+        bare("unix:/nowhere/serving.sock", concurrency=2, duration="60s")
+
+
+def test_closed_loop_for_a_time_against_a_server_that_hangs_up_ends() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        hanging = threading.Thread(target=_hang_up, args=(listening,), daemon=True)
+        hanging.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        document = bare(url, concurrency=2, duration="1s", slo="ttft=1s", warmup="0")
     assert document["requests"]["ok"] == 0
-    assert set(document["requests"]["failed_by_class"]) == {"connect"}
-    assert document["verdict"]["outcome"] == "INVALID"
-    assert document["verdict"]["exit_code"] == 12
+    assert (document["verdict"]["outcome"], document["verdict"]["exit_code"]) == ("INVALID", 12)
+
+
+def _hang_up(listening: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the test is over
+        while True:
+            listening.accept()[0].close()
 
 
 def test_two_workers_send_the_same_requests_as_one() -> None:
@@ -284,8 +301,9 @@ def test_interrupted_load_prints_its_document_and_exits_with_130(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Fleet, "run", interrupt)
-    said = ["load", "http://127.0.0.1:9", "--model", "m", "--engine", "openai", "--concurrency", "1", "--requests", "2"]
-    result = quick_command.told(*said, "--workers", "1", "--json", str(tmp_path / "kept.json"), "--format", "json")
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        said = ["load", server.url, "--model", "m", "--engine", "openai", "--concurrency", "1", "--requests", "2"]
+        result = quick_command.told(*said, "--workers", "1", "--json", str(tmp_path / "kept.json"), "--format", "json")
     assert result.exit_code == 130
     assert json.loads(result.stdout)["partial"] is True
     assert json.loads((tmp_path / "kept.json").read_text())["requests"]["scheduled"] == 0

@@ -142,6 +142,8 @@ def test_cluster_asks_and_records_the_same_as_one_process(
         if group.concurrency is None:
             assert theirs.requests.intended_ns.tolist() == ours.requests.intended_ns.tolist()
     assert (together.client.workers, together.client.faults) == (2, ())
+    (seen,) = together.client.addresses
+    assert (seen.workers, seen.resolved, seen.connected) == ((0, 1), ("127.0.0.1",), ("127.0.0.1",))
     assert together.client.start_uncertainty_s is not None
     assert list(two.folder.rglob("*.answers*")) == []
 
@@ -289,8 +291,9 @@ def test_far_worker_is_good_for_a_ramp_and_not_for_a_burst(
         listens = ("--listen-address", f"tcp://127.0.0.1:{port}", "--contact-address", place)
         with dask("worker", two.address, "--nthreads", "1", "--no-nanny", *listens):
             two.client.wait_for_workers(3, timeout=60)
-            crew = [(two.client, first), (two.client, place)]
-            monkeypatch.setattr(ClusterFleet, "_crew", lambda *_: answer(crew))
+            monkeypatch.setattr(
+                ClusterFleet, "_crew", lambda fleet, *_: answer([(fleet._first, one) for one in (first, place)])
+            )
             with ClusterFleet(two.address) as fleet:
                 for load, service_s, tolerated in (
                     ({"concurrency": 4}, 0.2, True),
@@ -306,6 +309,21 @@ def test_far_worker_is_good_for_a_ramp_and_not_for_a_burst(
                     unsure = [f for f in result.client.faults if "its clock is known to" in f]
                     assert len(unsure) == (not tolerated)
                     assert all(fault.startswith(f"worker 2 of 2 at {place} ") for fault in unsure)
+
+
+def test_regions_send_equal_parts_from_clusters_of_their_own(tmp_path: Path, two: Cluster) -> None:
+    """The smaller one has one worker, so each sends from one."""
+    with (
+        a_cluster(tmp_path, 1) as other,
+        ScriptedServer(answering(lambda received: "a b c")) as server,
+        ClusterFleet({"eu": two.address, "us": other.address}) as fleet,
+    ):
+        result = fleet.run(shard_of(server.url, CHAT))
+    columns = result.requests
+    assert list(columns.region) == [("eu", "us")[index % 2] for index in columns.index]
+    assert set(columns.error) == {None} and len(columns) == 9
+    assert (result.client.workers, result.client.faults) == (2, ())
+    assert [(seen.region, seen.workers) for seen in result.client.addresses] == [("eu", (0,)), ("us", (1,))]
 
 
 async def answer(value: Any) -> Any:
@@ -463,7 +481,7 @@ def test_shard_with_its_key_is_no_argument_of_a_task(two: Cluster, fleet: Cluste
 
     def note(self: Client, function: object, *arguments: object, **options: object) -> object:
         submitted.append(pickle.dumps((arguments, options)))
-        return submit(self, function, *arguments, **options)  # type: ignore[no-untyped-call, arg-type]
+        return submit(self, function, *arguments, **options)  # type: ignore[arg-type]
 
     with ScriptedServer(answering(lambda received: "a b c")) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(Client, "submit", note)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import socket
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import grpc
 import numpy as np
 import pytest
 
-from benchgate.errors import TargetError, UsageError
+from benchgate.errors import LimitError, TargetError, UsageError
+from benchgate.load.operator_limits import VARIABLE, require_allowed
+from benchgate.load.shards import stage_shard
 from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
@@ -163,6 +166,18 @@ def test_tensors_are_those_of_the_suite_with_the_text_where_data_is_missing() ->
     )
     with pytest.raises(ValueError, match="write each with name, shape, datatype and data"):
         encode({"model_name": "m", "inputs": [{"name": "x", "shape": [1], "datatype": "TEXT", "data": ["a"]}]})
+
+
+def test_operator_limits_hold_for_the_address_of_grpc(tmp_path: Path) -> None:
+    limited = tmp_path / "limits.yaml"
+    limited.write_text('hosts: ["127.0.0.1"]\n')
+    stage = PlannedStage.of("s", 1, None, (PlannedRequest(0, None, STREAMED, 0),))
+    allowed, refused = (
+        stage_shard(target(f"grpc://{host}:8001"), stage, limits=limits()) for host in ("127.0.0.1", "gpu.example")
+    )
+    assert require_allowed(allowed, {VARIABLE: str(limited)}) is None
+    with pytest.raises(LimitError, match=r"this is http://gpu\.example:8001"):
+        require_allowed(refused, {VARIABLE: str(limited)})
 
 
 def test_missing_extra_is_named_with_the_command_that_installs_it() -> None:

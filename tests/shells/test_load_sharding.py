@@ -139,7 +139,7 @@ def result_of(rows: list[RequestRecord], client: ClientUse) -> StageResult:
     return StageResult((ClassResult("", columns, window_s),), client)
 
 
-def leave(folder: Path, count: int, *, without: int | None = None, **changed: dict[int, Any]) -> None:
+def leave(folder: Path | str, count: int, *, without: int | None = None, **changed: dict[int, Any]) -> None:
     """Leave the files of shards as if they had sent the requests of OPTIONS."""
     clients, stages, clocks, regions = (changed.get(name, {}) for name in ("client", "stage", "clock", "region"))
     whole = records()
@@ -238,7 +238,7 @@ def test_shards_with_a_region_have_figures_and_a_verdict_of_their_own(tmp_path: 
     address = str(tmp_path / "store.db")
     run_id = save_load(address, document, None)
     with Store.open(address) as store:
-        kept = {row.stage for row in store.metrics(run_id) if row.name == "ttft_s"}
+        kept = {row.stage for row in store.metrics(run_id) if row.name == "ttft"}
     assert kept == {"r20", "r20@eu", "r20@us"}
     shown = render_load(document, Screen(100))
     assert "over the quickest" in shown and "us" in shown
@@ -330,6 +330,14 @@ def test_object_store_holds_what_a_folder_would(tmp_path: Path) -> None:
         scratch = refused.path
         refused.push()
     assert (scratch / "shard-0-of-1.answers").read_bytes() == b"answer"
+
+
+def test_shards_in_an_object_store_are_merged_as_from_a_folder(tmp_path: Path) -> None:
+    """In one process: fsspec's store in memory has no others."""
+    url = f"memory://{tmp_path.name}/run"
+    leave(url, 2)
+    leave(tmp_path, 2)
+    assert merge_shards([url]) == merge_shards([str(tmp_path)])
 
 
 def test_too_many_records_are_summarised_shard_by_shard(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ def test_block_shows_place_figures_of_both_arms_looks_time_left_and_money(measur
     assert max(map(len, lines(measuring))) <= 80
 
 
+def test_what_follows_the_load_is_named_until_it_begins(measuring: RunProgress) -> None:
+    measuring.follow(["800 eval items", "200 shadow prompts"])
+    assert lines(measuring)[-1] == "then 800 eval items, 200 shadow prompts" and len(lines(measuring)) <= 8
+    assert plain_line(measuring).endswith("; then 800 eval items, 200 shadow prompts")
+    measuring.begin(Phase("quality", 2))
+    assert "then" not in plain_line(measuring)
+
+
 def test_plain_line_has_the_same_figures(measuring: RunProgress) -> None:
     assert plain_line(measuring) == (
         "f16 vs q8: load 4/12, block 2 of 3, stage c2 on candidate"

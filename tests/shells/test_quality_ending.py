@@ -92,7 +92,8 @@ def test_process_that_is_stopped_for_good_is_ended_at_the_time_limit(tmp_path: P
 
     def stop(arm: Arm, task: str, answered: int) -> None:
         if answered == 2:
-            os.kill(*child_pids(tmp_path), signal.SIGSTOP)
+            [pid] = child_pids(tmp_path)
+            os.kill(pid, signal.SIGSTOP)
 
     with ScriptedServer(answering(right_answer, after_s=0.3)) as server:
         [observed] = evaluate(only_baseline(server.url), [ITALIAN], settings(timeout="3s"), tmp_path, on_progress=stop)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +137,29 @@ def test_names_are_completed_from_the_store_and_never_fail(kept: Kept, tmp_path:
     for broken in (tmp_path / "missing.db", tmp_path):
         context.params["store"] = str(broken)
         assert names(completion.complete_runs) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("run s.yaml --resume --run night", {"nightly-1", "nightly-2"}),
+        ("publish nightly-1", {"nightly-1"}),
+        ("gate @la", {"@latest"}),
+    ],
+)
+def test_bash_completes_names_of_runs(kept: Kept, line: str, completed: set[str]) -> None:
+    """The shell's own completion, with the script that benchgate gives it."""
+    program = Path(sys.executable).with_name("benchgate")
+    words = " ".join(shlex.quote(word) for word in ("benchgate", *line.split()))
+    script = f"""
+eval "$({shlex.quote(str(program))} --show-completion bash)"
+COMP_WORDS=({words}) COMP_CWORD=$(({len(line.split())}))
+_benchgate_completion {shlex.quote(str(program))}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    environment = {**os.environ, "BENCHGATE_STORE": kept[1]}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == completed, done.stderr
 
 
 def test_a_table_is_cut_to_the_screen_and_coloured_only_there() -> None:

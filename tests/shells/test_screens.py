@@ -82,7 +82,7 @@ def test_a_screen_fits_the_terminal_and_colours_change_no_character(
     command: str, columns: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(quick_command.io, "StringIO", Terminal)
+    monkeypatch.setattr("tests.fakes.quick_command.io.StringIO", Terminal)
     monkeypatch.setattr("benchgate.doctor.client.measure_client", lambda progress: PROFILE)
     monkeypatch.setattr(Store, "save_client_profile", lambda store, profile: None)
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -311,6 +311,7 @@ def test_images_count_when_they_are_taken_and_are_refused_else() -> None:
 def test_audio_and_videos_count_when_they_are_taken_and_are_refused_else() -> None:
     wav = b64encode(speech_wav(2.0, np.random.default_rng(1))).decode()
     served = sim_settings(audio_tokens=10, video_tokens=30)
+    part: dict[str, Any]
     for part, tokens in (
         ({"type": "input_audio", "input_audio": {"data": wav, "format": "wav"}}, 20),
         ({"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{wav}"}}, 20),

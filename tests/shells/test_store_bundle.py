@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from benchgate.errors import EvidenceError
 from benchgate.model import codec
 from benchgate.model.deployment import sha256_of
-from benchgate.store import rows, stored_run, tables
+from benchgate.store import results, rows, stored_run, tables
 from benchgate.store.bundle import SCHEMAS, bundle_sources, read_bundle, write_bundle
 from benchgate.store.integrity import validate_run
 from benchgate.store.merge import import_runs
@@ -106,6 +106,17 @@ def in_json(column: str, change: Change, *path: str | int) -> Change:
         row[column] = json.dumps(inner, sort_keys=True, separators=(",", ":"))
 
     return inside
+
+
+def verdict_with_check(name: str, value: object) -> Change:
+    """Gives the first check of a verdict another value, and the verdict a hash that fits."""
+
+    def change(document: dict[str, Any]) -> None:
+        in_json("document", put(value, "checks", 0, name), "verdict", 0)(document)
+        row = document["verdict"][0]
+        row["sha256"] = results._verdict_sha256({**row, "run_id": document["run"]["id"]})
+
+    return change
 
 
 def requests_with(**changed: Any) -> Change:
@@ -203,6 +214,13 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "a verdict with other words": (in_json("document", put("PASS", "reason"), "verdict", 0), "does not hash"),
     "a verdict listed as better": (put("PASS", "verdict", 1, "outcome"), "says WARN and is listed as PASS"),
     "a verdict moved in time": (put("2026-11-20T14:00:00Z", "verdict", 0, "decided_at"), "does not hash"),
+    **{
+        f"a verdict with a check whose {name} is {value!r}": (
+            verdict_with_check(name, value),
+            "has an id, outcome, `required` or `n` of another type",
+        )
+        for name, value in (("n", {}), ("n", 2**63), ("id", "a\0b"), ("id", "\ud800"), ("outcome", 1), ("required", 1))
+    },
     "a verdict that is no JSON": (put("{", "verdict", 0, "document"), "verdict 0 is not JSON"),
     "a verdict that is no object": (put("[]", "verdict", 0, "document"), "is a list; expected an object"),
     "a verdict of another run": (judged('{"checks":[],"outcome":"PASS","run":{"id":"x"}}'), "reached on run 'x'"),

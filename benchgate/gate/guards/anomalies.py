@@ -1,4 +1,4 @@
-"""Guards over the text of eval and shadow answers: no arm alone loops, writes broken characters or changes the script.
+"""Guards over the text of eval and shadow answers: no arm alone loops, breaks characters, changes script or language.
 
 A score per task or a rate of differing answers need not show such faults, and a user sees them at once.
 """
@@ -21,8 +21,8 @@ from benchgate.suite.schema import Suite
 _ALPHA = 0.001  # of all tests of a guard together: an equal candidate trips it in less than one of a thousand runs
 _TIMES = 2  # marked answers of one arm alone to those of the other alone, as for the answers under load
 _BOTH = 0.1  # share of marked answers on each arm that casts doubt on what is measured
-_OTHER_SCRIPT = 0.01
-_TESTS = 3
+_OTHER_SCRIPT = 0.01  # or language
+_TESTS = 4
 
 _Pair = tuple[TextAnomalies, TextAnomalies]  # of the baseline and of the candidate
 
@@ -46,18 +46,19 @@ def _has_shadow_anomalies(run: Evidence, suite: Suite) -> bool:
 
 @guard(
     "answers-sound",
-    "no arm's eval answers alone loop, have broken characters or are in another script",
+    "no arm's eval answers alone loop, have broken characters or are in another script or language",
     needs=Need("eval answers with anomalies", _has_eval_anomalies),
 )
 def answers_sound(evals: Evals, suite: Suite) -> Violation | Caution | None:
-    """Flag an arm whose eval answers loop, contain replacement characters, or are in another script than the other's.
+    """Flag an arm whose eval answers loop, have replacement characters, or are in another script or language.
 
     Among the items of a task or group that both arms answered, one arm alone has over 1 point more such answers than
     the other alone, significantly (exact McNemar; 0.001 over all tests together) and at least twice as many; less than
     twice *warns*. A loop is an end of 100 characters or more in which at most 100 characters repeat 5 times or more.
-    The scripts differ if the lower limit of the share of items with clear, different scripts is above 1 %. It *warns*
+    Scripts differ if the lower limit of the share of items with clear, different scripts is above 1 %, and so do
+    languages: English, German, French, Spanish, Italian, Portuguese, Dutch, by their most frequent words. It *warns*
     if over a tenth of both arms' answers are marked. No check becomes INVALID: a lower score still blocks. Omitted if
-    no answer has an anomaly.
+    no answer has an anomaly, and all are in English.
     """
     named = {f"to {name}": list(_eval_pairs(tasks)) for name, tasks in evals.units.items()}
     return _judge(named)
@@ -65,13 +66,13 @@ def answers_sound(evals: Evals, suite: Suite) -> Violation | Caution | None:
 
 @guard(
     "shadow-sound",
-    "no arm's answers to recorded prompts alone loop, have broken characters or are in another script",
+    "no arm's answers to recorded prompts alone loop, have broken characters or are in another script or language",
     needs=Need("shadow answers with anomalies", _has_shadow_anomalies),
 )
 def shadow_sound(run: Evidence, suite: Suite) -> Violation | Caution | None:
     """Flag an arm whose answers to recorded prompts are marked by the rule of `answers-sound`.
 
-    Scripts count only where the baseline's second answer, if there is one, has the script of its first.
+    Scripts and languages count only where the baseline's second answer, if there is one, has those of its first.
     """
     pairs = []
     for row in run.shadow.items if run.shadow is not None else ():
@@ -80,10 +81,20 @@ def shadow_sound(run: Evidence, suite: Suite) -> Violation | Caution | None:
             for facts in (row.primary_facts, row.secondary_facts, row.candidate_facts)
         )
         if primary is not None and candidate is not None:
-            if secondary is not None and secondary.script != primary.script:
-                primary = TextAnomalies(primary.looped, primary.replaced, None)
+            if secondary is not None:
+                script = primary.script if secondary.script == primary.script else None
+                language = primary.language if secondary.language == primary.language else None
+                primary = TextAnomalies(primary.looped, primary.replaced, script, language)
             pairs.append((primary, candidate))
     return _judge({"to recorded prompts": pairs})
+
+
+def _script(one: TextAnomalies) -> str | None:
+    return one.script
+
+
+def _language(one: TextAnomalies) -> str | None:
+    return one.language
 
 
 def _eval_pairs(tasks: Iterable[Arms]) -> Iterable[_Pair]:
@@ -117,10 +128,11 @@ def _judge(named: Mapping[str, Sequence[_Pair]]) -> Violation | Caution | None:
             if shares and min(shares) > _BOTH * n:
                 counted = " and ".join(f"{count} of {n}" for count in shares)
                 cautions.append(Caution(f"{counted} answers {answers} {kind} (bound {_BOTH:.0%})", _BOTH_REMEDY))
-        scripts = [(b.script, c.script) for b, c in pairs if b.script is not None and c.script is not None]
-        other = [pair for pair in scripts if pair[0] != pair[1]]
-        if other and clopper_pearson(len(other), len(scripts), alpha).lower > _OTHER_SCRIPT:
-            usual, found = max(set(other), key=other.count)
-            counts = f"{len(other)} of {len(scripts)} answers {answers} are in another script than the baseline's"
-            return Violation(f"{counts}, such as {found} where it writes {usual} (bound 1%)", _REMEDY)
+        for what, written in (("script", _script), ("language", _language)):
+            known = [(theirs, ours) for b, c in pairs if (theirs := written(b)) and (ours := written(c))]
+            other = [pair for pair in known if pair[0] != pair[1]]
+            if other and clopper_pearson(len(other), len(known), alpha).lower > _OTHER_SCRIPT:
+                usual, found = max(set(other), key=other.count)
+                counts = f"{len(other)} of {len(known)} answers {answers} are in another {what} than the baseline's"
+                return Violation(f"{counts}, such as {found} where it writes {usual} (bound 1%)", _REMEDY)
     return next(iter(cautions), None)

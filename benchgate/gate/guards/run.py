@@ -55,7 +55,10 @@ from benchgate.units import show_found
 
 # --- Everything that was planned --------------------------------------------------------------------------------------
 
-_DOWN = "check its address and that the server runs (see its log), then run again"
+_DOWN = (
+    "check its address and that the server runs (see its log), then run again; for a server that is still starting, "
+    "write `limits: {ready: 5min}` in the suite"
+)
 _REMEDIES = {
     REFUSES_REQUESTS: (
         "the server is up but rejects requests: fix the model name, key or request fields in the suite and run again"
@@ -76,11 +79,13 @@ def targets_up(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     if not run.target_faults:
         imported = "the evals were imported: no deployment was watched"
         return NotApplicable(imported) if run.run.imported else None
-    reasons, remedies = [], []
+    reasons, remedies = list[str](), list[str]()
     for fault in run.target_faults:
         mark = next((one for one in _REMEDIES if one in fault.reason), None)
         state = f"did not answer {fault.when}" if mark is None else "cannot be measured"
-        reasons.append(f"the {fault.arm.value} {run.run.arms[fault.arm].name} {state}: {fault.reason}")
+        name = f"the {fault.arm.value} {run.run.arms[fault.arm].name}"
+        repeats = mark is None and any(f" {state}: " in reason for reason in reasons)
+        reasons.append(f"neither did {name}: {fault.reason}" if repeats else f"{name} {state}: {fault.reason}")
         remedies.append(_DOWN if mark is None else _REMEDIES[mark])
     return Violation("; and ".join(reasons), "; ".join(dict.fromkeys(remedies)))
 

@@ -32,6 +32,7 @@ from benchgate.gate.guards.base import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TELEMETRY_METRICS
+from benchgate.model.request import ENDPOINTS
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.suite.load import TrafficClass
@@ -185,6 +186,8 @@ def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list
     names = {level.name for level in levels}
     received = (int(o.requests.output_tokens.max()) for o in run.load if o.stage in names and len(o.requests))
     longest = max((*(level.workload.most_output_tokens or 0 for level in levels), *received), default=0)
+    if any(ENDPOINTS[level.workload.endpoint].transcribes for level in levels):
+        longest = 0  # an answer without a usage may be as long as it likes
     generates = all(level.workload.generates for level in levels)
     found: dict[int, list[Counted]] = {}
     for block in sorted(executions.keys() & windows.keys()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ from benchgate.suite.load import first_round
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import RAMP_SERVICE_TIMES, region_name
 from benchgate.suite.workload import Workload
-from benchgate.targets.address import show_address
+from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.server_lock import locked_servers
 from benchgate.units import show_duration, show_percent
@@ -494,10 +495,11 @@ def run_load_test(
 ) -> dict[str, object]:
     """Warm up, run the load and describe it, in seconds and ratios; plain JSON values, None for what cannot be said.
 
-    A server that is down gives a document too, with every request failed. So does an interrupted load, with what had
-    been answered by then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the
-    figures so far about twice a second. Raises what `with_model` does.
+    A server that fails every request gives a document too. So does an interrupted load, with what had been answered by
+    then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the figures so far
+    about twice a second. Raises what `require_listener` and `with_model` do.
     """
+    require_listener(options)
     options = with_model(options)
     target, engine = target_of(options)
     warmup: int | None = None
@@ -555,6 +557,28 @@ def with_model(options: LoadOptions) -> LoadOptions:
     return replace(options, model=only_model(target, listing.models, where, remedy))
 
 
+def require_listener(options: LoadOptions) -> None:
+    """Raise TargetError where no server listens at the address, before a warm-up is sent there.
+
+    Behind a proxy, and for the workers of a cluster, this machine cannot tell.
+    """
+    address = ServerAddress.of(options.url)
+    if options.route.proxy is not None or options.cluster is not None:
+        return
+    try:
+        if address.socket is not None:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(address.socket)
+        else:
+            port = address.port or (443 if address.scheme == "https" else 80)
+            socket.create_connection((address.host, port), timeout=_LISTENS_S).close()
+    except OSError as error:
+        reason = f"no answer within {_LISTENS_S:g} s" if isinstance(error, TimeoutError) else error.strerror or error
+        remedy = "start the server, or correct the address"
+        raise TargetError(f"the server at {address.shown} cannot be reached: {reason}; {remedy}") from error
+
+
+_LISTENS_S = 10.0
 _ENGINES: Mapping[Endpoint, str] = {"generate": "tgi", "triton-generate": "triton"}  # whose own endpoints these are
 
 

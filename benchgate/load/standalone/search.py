@@ -17,6 +17,7 @@ from benchgate.load.standalone.run import (
     PhaseWatch,
     exclusive_server,
     fleet_of,
+    require_listener,
     send_load,
     target_of,
     warm_up_server,
@@ -109,8 +110,9 @@ def run_search(
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
     then, with `partial` true. `note` gets a line before each look, and one when a level is left, `watch` the
-    figures of the look so far. Raises what `with_model` does.
+    figures of the look so far. Raises what `require_listener` and `with_model` do.
     """
+    require_listener(options.base)
     options = replace(options, base=with_model(options.base))
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)

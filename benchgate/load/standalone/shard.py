@@ -41,7 +41,8 @@ _INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _UNIX_S = re.compile(r"[0-9]{9,11}(?:\.[0-9]+)?")
 _NS = 1_000_000_000
-_PUSH_S = 5.0
+_PUSH_S = 2.0
+_NOTE_S = 15.0
 _TICK_S = 0.5
 _END_S = 1.0  # to keep what was answered
 _STOP_LOOK_S = 0.75  # at the second tick of `WorkerProcess.result`; with `_END_S` a stop takes 2 s at most
@@ -84,12 +85,13 @@ class ShardOptions:
         if match is None:
             raise UsageError(f"--shard: {shard!r} is no shard; write 0/8 to 7/8, or auto/8 under Kubernetes or Slurm")
         first, written, shards = match.groups()
+        number = int(written or first or 0)
         if written is None:
             found = [environment[name] for name in _INDEX_VARIABLES if environment.get(name)]
             if not found or not found[0].isdecimal():
                 names = " nor ".join(_INDEX_VARIABLES)
                 raise UsageError(f"--shard {shard}: neither {names} holds a number; write it, like 0/{shards}")
-        number = int(written) if written is not None else int(first or 0) + int(found[0])
+            number += int(found[0])
         if number >= int(shards):
             raise UsageError(f"--shard {number}/{shards}: shards count from 0, up to one less than their number")
         return cls(number, int(shards), _instant_ns(start_at), spool, region)
@@ -119,8 +121,11 @@ class _Stopped(Exception):
     """The stop file is in the spool folder."""
 
 
-def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptions) -> StageResult:
-    """Send one shard and leave its files in the spool folder. `texts` are the options as they were typed.
+def send_shard(
+    options: LoadOptions, texts: Mapping[str, Any], place: ShardOptions, note: Callable[[str], None] = lambda line: None
+) -> StageResult:
+    """Send one shard and leave its files in the spool folder. `texts` are the options as they were typed,
+    `note` gets a line every 15 s.
 
     Raises UsageError for a shard that was begun before, LimitError beyond the operator's limits, ClusterError if it was
     too late or its process was lost, and KeyboardInterrupt when it was stopped, also by the stop file. What was
@@ -141,7 +146,7 @@ def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptio
             share = replace(
                 shares[place.shard], spool=files.answers, start_at_ns=place.start_at_ns, region=place.region
             )
-            tick = _Watch(folder)
+            tick = _Watch(folder, place, note)
             try:
                 _warm_up(process, options, target, place, tick)
                 process.begin(share)
@@ -168,14 +173,20 @@ def send_shard(options: LoadOptions, texts: Mapping[str, Any], place: ShardOptio
 
 
 class _Watch:
-    """Pushes what was written, and looks for the stop file, now and then. An object store may be away for a while."""
+    """Pushes what was written, looks for the stop file, notes the state. An object store may be away for a while."""
 
-    def __init__(self, folder: SpoolFolder) -> None:
+    def __init__(self, folder: SpoolFolder, place: ShardOptions, note: Callable[[str], None]) -> None:
         self._folder = folder
-        self._pushed_s = self._looked_s = time.monotonic()
+        self._place, self._note = place, note
+        self._pushed_s = self._looked_s = self._noted_s = time.monotonic()
 
     def __call__(self) -> None:
         now_s = time.monotonic()
+        if now_s - self._noted_s >= _NOTE_S:
+            self._noted_s = now_s
+            since_s = time.time() - self._place.start_at_ns / 1e9
+            state = f"sends for {since_s:.0f} s" if since_s >= 0 else f"starts in {-since_s:.0f} s"
+            self._note(f"shard {self._place.shard}/{self._place.shards} {state}; `load merge` has the figures of all")
         with suppress(StoreError):
             if now_s - self._looked_s >= _STOP_LOOK_S:
                 self._looked_s = now_s

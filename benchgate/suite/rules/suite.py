@@ -50,7 +50,8 @@ def arms_differ(suite: Suite) -> Iterator[Fault]:
     if suite.baseline == suite.candidate or one is None or other is None or one.url is None:
         return
     # A gateway may route by a header, but not by a credential.
-    if (one.url, one.model, written_out(one.headers)) == (other.url, other.model, written_out(other.headers)):
+    ours, theirs = ((d.url, d.grpc, d.model, written_out(d.headers)) for d in (one, other))
+    if ours == theirs:
         yield Fault(
             _place_of_candidate(suite),
             f'"{suite.baseline}" and "{suite.candidate}" are the same endpoint in both arms: same `url`, same `model`; '
