@@ -186,7 +186,7 @@ class _Resampled:
 
     def __init__(self, calibration: Evidence, policy: Suite) -> None:
         run = replace(calibration.run, suite=policy.to_stored())  # as if it had been measured for the policy
-        self.without_load = Evidence(run, (), (), None, calibration.target_faults)
+        self.without_load = Evidence(run, (), (), None, calibration.target_faults, redrawn=True)
         self._load: dict[int, list[LoadObservation]] = {}
         self._telemetry: dict[int, list[TelemetryWindow]] = {}
         self._moved: dict[tuple[int, int, bool], tuple[list[LoadObservation], list[TelemetryWindow]]] = {}

@@ -395,6 +395,7 @@ class Evidence:
     budget_spent: BudgetReading | None = None  # in production, at the start or resumption; None if not read
     resumptions: tuple[Resumption, ...] = ()  # oldest first
     replicas: tuple[ReplicaCount, ...] = ()  # counts of deployments that declare replicas, oldest first
+    redrawn: bool = False  # its blocks were drawn from a calibration, one perhaps several times; never of a stored run
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,12 +55,12 @@ def from_regions(evidence: Evidence, *, slower_in_us: float = 0.0) -> Evidence:
         us = columns.index % 2 == 1
         region = TextColumn(("eu", "us"), us.astype(np.int32))
         if one.arm is Arm.CANDIDATE:
-            first = columns.chunk_start[:-1][us]
-            chunk_ns = columns.chunk_ns.copy()
-            late_ns = ((chunk_ns[first] - columns.intended_ns[us]) * slower_in_us).astype(np.int64)
-            chunk_ns[first] += late_ns
-            columns = replace(columns, chunk_ns=chunk_ns)
-        return replace(one, requests=replace(columns, region=region))
+            waited_ns = columns.chunk_ns[columns.chunk_start[:-1]] - columns.intended_ns
+            late_ns = np.where(us, waited_ns * slower_in_us, 0).astype(np.int64)
+            chunk_ns = columns.chunk_ns + np.repeat(late_ns, np.diff(columns.chunk_start))
+            columns = replace(columns, chunk_ns=chunk_ns, end_ns=columns.end_ns + late_ns)
+        window_s = float(columns.end_ns.max()) / 1e9
+        return replace(one, requests=replace(columns, region=region), window_s=window_s)
 
     return replace(evidence, load=tuple(map(dealt, evidence.load)))
 

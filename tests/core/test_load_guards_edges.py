@@ -300,8 +300,8 @@ def test_one_answer_before_its_request_invalidates_the_load_and_one_at_the_same_
 
 
 def test_what_was_never_sent_or_never_ended_was_not_early() -> None:
-    for name in ("sent_ns", "end_ns"):
-        assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, **{**FAILED, name: ABSENT})) is None
+    assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, sent_ns=ABSENT, **FAILED)) is None
+    assert impossible(marked(EQUAL, Arm.CANDIDATE, 3, end_ns=ABSENT, **FAILED)) is None
 
 
 @pytest.mark.parametrize("arm", Arm)
@@ -318,7 +318,8 @@ def test_a_request_without_an_error_has_all_that_makes_a_success(arm: Arm, lacki
 @pytest.mark.parametrize("half", FAILED)
 def test_an_error_has_its_details_and_they_have_an_error(half: str) -> None:
     said = "1 of 60 requests have an error without its details, or details without an error"
-    assert impossible(marked(EQUAL, Arm.BASELINE, 1, **{half: FAILED[half]})) == said
+    only: dict[str, Any] = {half: FAILED[half]}
+    assert impossible(marked(EQUAL, Arm.BASELINE, 1, **only)) == said
 
 
 def test_a_timer_may_be_five_milliseconds_early_and_no_more() -> None:
@@ -334,7 +335,7 @@ def test_no_two_requests_of_any_kind_have_one_number(part: str) -> None:
     twice = {**first.requests.to_columns(), "index": np.maximum(first.requests.index, 1)}
     others = {"ramp": np.full(60, part == "ramp", np.int8), "left": np.full(60, part == "left", np.int8)}
     changed: dict[str, Any] = {part: RequestColumns.from_columns({**twice, **others})}
-    one = replace(first, **changed)
+    one: LoadObservation = replace(first, **changed)
     said = impossible(replace(EQUAL, load=(one, *EQUAL.load[1:])))
     assert said == "1 of 60 requests have the number of another"
 
