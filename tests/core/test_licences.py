@@ -27,6 +27,7 @@ WEAK_COPYLEFT = {
 }
 UNSTATED = {"axe-playwright-python": "MIT", "sigstore-models": "MIT"}  # by the file LICENSE alone
 SPELLED = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",
     "GNU Lesser General Public License v2 or later (LGPLv2+)": "LGPL-2.1-or-later",
