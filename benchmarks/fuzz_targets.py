@@ -12,7 +12,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from benchgate.load.decode.sse import EventParser, OverlongEvent
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.parser import MalformedResponse, split_head
 from benchgate.model.deployment import Arm
-from benchgate.model.request import ENDPOINTS, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, ModelRequest
 from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.quality import import_results
 from benchgate.report.charts import Figure
@@ -51,6 +51,7 @@ from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Suite
 from benchgate.targets.answers import read_answer
 from benchgate.targets.error_messages import RequestError
+from benchgate.targets.probe import probe_request
 from benchgate.telemetry.engine_metrics import BadPageError, read_page
 from benchgate.telemetry.prometheus import QueryResult
 from benchmarks import fuzz_mutations as mutations
@@ -104,12 +105,7 @@ def _captures() -> list[Capture]:
 
 
 def _requests() -> list[ModelRequest]:
-    ranking = ModelRequest("rerank", {"query": "a", "documents": ["b", "c"]}, None, stream=False)
-    made = [ranking]
-    for endpoint, spec in ENDPOINTS.items():
-        if endpoint != "rerank":
-            made.append(text_request(endpoint, "a", 8 if spec.generates else None))
-    return made
+    return [replace(probe_request(endpoint), stream=spec.streams) for endpoint, spec in ENDPOINTS.items()]
 
 
 def _read_http(data: bytes) -> None:

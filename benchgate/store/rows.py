@@ -172,7 +172,7 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
         deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
         status = RunStatus(row["status"])
     except (ValueError, TypeError) as exc:
-        raise EvidenceError(f"run {row['id']}: its row or that of an arm is damaged: {exc}") from exc
+        raise EvidenceError(f"run {row['id']}: its row or that of an arm cannot be read: {exc}") from exc
     return Run(
         id=row["id"],
         suite_name=row["suite_name"],

@@ -31,7 +31,7 @@ from benchgate.suite.types import (
     optional,
     text,
 )
-from benchgate.units import PATTERNS, parse_duration_s, parse_tokens, show_found
+from benchgate.units import PATTERNS, parse_duration_s, parse_tokens, show_duration, show_found
 
 MOST_TOKENS = 1_000_000
 
@@ -173,7 +173,7 @@ Pause = Annotated[
     float | Pauses,
     _value_or(Pauses, parse_duration_s),
     Expected('a duration like "2s", or pauses like {uniform: [1s, 5s]}'),
-    Written(text(PATTERNS[parse_duration_s])),
+    Written(text(PATTERNS[parse_duration_s]), show=show_duration),
 ]
 
 

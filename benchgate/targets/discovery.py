@@ -17,6 +17,7 @@ from enum import StrEnum
 import httpx2
 
 from benchgate.errors import UsageError
+from benchgate.escape import visible
 from benchgate.model.records import ACCEPTED_FINISH
 from benchgate.model.request import ENDPOINTS, Endpoint, text_request
 from benchgate.targets.answers import (
@@ -31,7 +32,7 @@ from benchgate.targets.client import AsyncJsonClient, Response, TlsError
 from benchgate.targets.dialect import Target
 from benchgate.targets.endpoints import answer_document, request_content, request_path
 from benchgate.targets.engine_detection import detect_engine, model_entries
-from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object, one_line
+from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object
 from benchgate.targets.grpc_client import inference_problem
 from benchgate.targets.probe import probe_request
 
@@ -124,7 +125,8 @@ async def _list_models(target: Target, within_s: float) -> Listing:
             return Listing(_refusal(status, content, target), (), "openai", ahead_s, ends_s)
         engine = await detect_engine(client, target, Response(status, content, response.headers, 0))
     entries = model_entries(json_object(content) or {}) if status == 200 else []
-    names = [one_line(str(entry["id"])) for entry in entries[:_MOST_MODELS] if isinstance(entry.get("id"), str)]
+    ids = (str(entry["id"]) for entry in entries[:_MOST_MODELS] if isinstance(entry.get("id"), str))
+    names = [" ".join(visible(name).split()) for name in ids]  # with a credential in them, which `only_model` refuses
     return Listing(None, tuple(dict.fromkeys(names)), engine, ahead_s, ends_s)
 
 

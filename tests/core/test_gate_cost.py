@@ -106,15 +106,15 @@ def test_only_tokens_of_good_requests_count_where_that_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound", "outcome"), [("$15", Outcome.PASS), ("$10", Outcome.BLOCK), ("$11.11", Outcome.INCONCLUSIVE)]
+    ("bound", "outcome"), [("$15", Outcome.PASS), ("$10", Outcome.BLOCK), ("$11.09", Outcome.INCONCLUSIVE)]
 )
 def test_cost_is_held_to_a_bound(bound: str, outcome: Outcome) -> None:
-    """$11.11 are what it is."""
+    """$11.09 are what it is."""
     found = check({"metric": OUTPUT, "max": bound}, prices=(None, 4.0))  # whose baseline is asked nothing
     assert found.outcome is outcome
-    assert found.candidate == pytest.approx(11.11, rel=0.01)
+    assert found.candidate == pytest.approx(11.09, rel=0.01)
     assert found.lower is not None and found.upper is not None
-    assert found.lower < 11.11 < found.upper
+    assert found.lower < 11.09 < found.upper
     assert found.margin == float(bound[1:])
 
 

@@ -18,6 +18,9 @@ from tests.fakes import evidence as fake
 from tests.fakes import shadow_rows
 
 EVIDENCE = fake.evidence()
+# The stage of one request at a time on the baseline: its rate is the mean of those of its blocks.
+_WINDOWS_S = [o.window_s for o in EVIDENCE.load if (o.stage, o.arm) == ("c1", Arm.BASELINE)]
+WINDOW_S = len(_WINDOWS_S) / sum(1 / window_s for window_s in _WINDOWS_S)
 
 
 def rows(evidence: Evidence, name: str) -> dict[tuple[Arm, str | None], MetricRow]:
@@ -41,9 +44,9 @@ def test_what_has_no_price_has_no_cost_and_all_else() -> None:
     free = replace(EVIDENCE, run=replace(EVIDENCE.run, arms=arms))
     assert not [row for row in metric_rows(free) if row.name.startswith("usd")]
     assert rows(free, "output_throughput") == rows(EVIDENCE, "output_throughput")
-    # 8 tokens for each of 24 requests in 2.4 s are 80/s; at $2 an hour a million of them cost 2 / 0.288.
+    # 8 tokens for each of 24 requests in 2.36 s are 81.3/s; at $2 an hour a million of them cost some $6.83.
     cost = rows(EVIDENCE, "usd_per_million_output_tokens")[Arm.BASELINE, "c1"]
-    assert cost.value == pytest.approx(2 / 0.288)
+    assert cost.value == pytest.approx(2 / 3600 * 1e6 / (8 * 24) * WINDOW_S)
 
 
 def test_goodput_is_of_a_run_with_an_slo() -> None:
@@ -165,13 +168,17 @@ gate: {checks: [{metric: capacity, margin: 20%}]}
 
 
 def test_cost_by_input_and_by_all_tokens_is_of_what_was_counted_alone() -> None:
-    """At $2 an hour, 24 requests in 2.4 s: 8 output tokens each, and 32 of input."""
+    """At $2 an hour, 24 requests in 2.36 s: 8 output tokens each, and 32 of input."""
     load = tuple(
         replace(o, requests=replace(o.requests, input_tokens=o.requests.input_tokens * 0 + 32)) for o in EVIDENCE.load
     )
     counted = replace(EVIDENCE, load=load)
-    assert rows(counted, "usd_per_million_input_tokens")[Arm.BASELINE, "c1"].value == pytest.approx(2 / (3.6 * 0.32))
-    assert rows(counted, "usd_per_million_total_tokens")[Arm.BASELINE, "c1"].value == pytest.approx(2 / (3.6 * 0.40))
+    assert rows(counted, "usd_per_million_input_tokens")[Arm.BASELINE, "c1"].value == pytest.approx(
+        2 / 3600 * 1e6 / (24 * 32) * WINDOW_S
+    )
+    assert rows(counted, "usd_per_million_total_tokens")[Arm.BASELINE, "c1"].value == pytest.approx(
+        2 / 3600 * 1e6 / (24 * 40) * WINDOW_S
+    )
     first = load[0]
     unknown = first.requests.input_tokens.copy()
     unknown[0] = ABSENT

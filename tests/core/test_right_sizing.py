@@ -133,7 +133,7 @@ def test_a_slow_hour_makes_no_candidate_dearer_than_one_of_another_hour() -> Non
     found = right_sizing([here, there])
     assert found.cheapest is None
     assert str(found.why_none).startswith("by dollars it is q8, and against the baseline beside each q4, for the basel")
-    assert "the baseline itself costs $3.24 in q4 and $2.31 in q8" in found.notes[-1]
+    assert "the baseline itself costs $3.17 in q4 and $2.27 in q8" in found.notes[-1]
     assert {one.stand.standing for one in found.rows if one.arm is OURS and one.stand} == {FrontierStatus.NOT_SHOWN}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,8 @@ REFUSED: Line = {"metric": "rejected", "max": "5%"}
 def with_ramp(evidence: Evidence, failed: int, of: int, arm: Arm = Arm.CANDIDATE) -> Evidence:
     """The same, where so many requests of one arm's ramp were refused in every block."""
     rows = [replace(request(1_000 + k, 0, 10, 5, 1), ramp=True) for k in range(of)]
-    lost = [replace(row, error=ErrorClass.HTTP_429, http_status=429, finish_reason=None) for row in rows[:failed]]
+    refusal: Any = {"error": ErrorClass.HTTP_429, "error_detail": "busy", "http_status": 429, "finish_reason": None}
+    lost = [replace(row, **refusal) for row in rows[:failed]]
     ramp = RequestColumns.pack([*lost, *rows[failed:]])
     return replace(evidence, load=tuple(replace(o, ramp=ramp) if o.arm is arm else o for o in evidence.load))
 

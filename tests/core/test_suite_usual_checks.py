@@ -188,7 +188,7 @@ def test_a_part_of_the_answers_that_slows_thirty_times_is_not_promoted(requests:
     """Two answers of five: every median stays where it was."""
     suite = suite_of(LOAD.replace("requests: 150", f"requests: {requests}").replace("requests: 40", "requests: 60"))
     evidence = measured(suite)
-    evidence = replace(evidence, load=tuple(replace(one, window_s=30.0) for one in evidence.load))
+    evidence = replace(evidence, load=tuple(map(_spread, evidence.load)))
     assert {one.outcome for one in judge(suite, evidence).checks if one.metric == "tpot"} == {Outcome.PASS}
     slowed = replace(evidence, load=tuple(map(_slowed, evidence.load)))
     verdict = judge(suite, slowed)
@@ -196,6 +196,16 @@ def test_a_part_of_the_answers_that_slows_thirty_times_is_not_promoted(requests:
     outcomes = {check.id: check.outcome for check in verdict.checks}
     assert outcomes["tpot-p50@c8"] is not Outcome.BLOCK
     assert outcomes[f"{seen_by}@c8"] is Outcome.BLOCK
+
+
+def _spread(execution: LoadObservation) -> LoadObservation:
+    """The requests another two seconds apart: the last one ends last, also where others are slowed."""
+    requests = execution.requests
+    later = np.arange(len(requests), dtype=np.int64) * 2_000_000_000
+    times = {name: getattr(requests, name) + later for name in ("intended_ns", "sent_ns", "end_ns")}
+    chunks = requests.chunk_ns + np.repeat(later, np.diff(requests.chunk_start))
+    window_s = float(times["end_ns"].max() - times["intended_ns"].min()) / 1e9
+    return replace(execution, requests=replace(requests, chunk_ns=chunks, **times), window_s=window_s)
 
 
 def _slowed(execution: LoadObservation) -> LoadObservation:

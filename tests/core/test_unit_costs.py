@@ -40,9 +40,9 @@ def used(utilisation: float, overhead: float = 0.0) -> Deployment:
 
 
 def test_each_kind_of_token_has_its_own_cost_of_the_same_dollars() -> None:
-    """$3.60 an hour are $0.0024 in 2.4 s; $1 x 768 and $4 x 192 are $0.001536 of ten million."""
+    """$3.60 an hour are $0.0023631 in 2.3631 s; $1 x 768 and $4 x 192 are $0.001536 of ten million."""
     by_the_hour = [block_cost(HOURLY, BLOCK, counted) for counted in (output_tokens(), input_tokens, total_tokens)]
-    assert by_the_hour == pytest.approx([2400 / 192, 2400 / 768, 2400 / 960])
+    assert by_the_hour == pytest.approx([2363.1 / 192, 2363.1 / 768, 2363.1 / 960])
     by_the_token = [block_cost(HOSTED, BLOCK, counted) for counted in (output_tokens(), input_tokens, total_tokens)]
     assert by_the_token == pytest.approx([1536 / 192, 1536 / 768, 1536 / 960])
 
@@ -71,7 +71,7 @@ def test_what_was_not_counted_is_not_billed_as_nothing() -> None:
     assert unit_cost(HOURLY, [BLOCK, uncounted(BLOCK)], input_tokens) == (None, None)
     assert block_cost(HOSTED, uncounted(BLOCK), output_tokens()) is None
     assert unit_cost(HOSTED, [BLOCK, uncounted(BLOCK)], output_tokens()) == (None, None)
-    assert block_cost(HOURLY, uncounted(BLOCK), output_tokens()) == pytest.approx(2400 / 192)
+    assert block_cost(HOURLY, uncounted(BLOCK), output_tokens()) == pytest.approx(2363.1 / 192)
 
 
 def test_cost_as_used_is_dearer_by_what_idles_and_by_the_overhead_in_value_and_limits() -> None:

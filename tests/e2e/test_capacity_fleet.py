@@ -63,7 +63,7 @@ def test_stored_run_gives_the_rate_of_a_replica_within_its_slo(stored: Path) -> 
     assert (level["sized"]["bare"], level["sized"]["by_lower"]) == (7, 8)  # of 10/s each, 9.6 at least
     assert level["in_flight"] == pytest.approx(70 * row["e2e_mean_s"])
     found = capacity(stored, "@latest")
-    assert found["question"]["replica"]["per_s"] == pytest.approx(10 * row["request_throughput"])
+    assert found["question"]["replica"]["per_s"] == pytest.approx(10 * row["requests_per_s"])
 
 
 def test_traffic_and_cold_start_give_the_replicas_to_start_ahead(tmp_path: Path) -> None:

@@ -183,9 +183,9 @@ def test_plans_of_several_suites_are_one_json_array_with_their_names(tmp_path: P
 def test_a_load_test_in_which_nothing_succeeded_is_no_success(tmp_path: Path) -> None:
     result = benchgate(tmp_path, "load", "http://127.0.0.1:9", "--model", "m", "--concurrency", "1", "--requests", "2")
     assert result.returncode == 12
-    refusal = "no request to http://127.0.0.1:9/v1/chat/completions succeeded: Connection refused ("
-    assert f"INVALID\n  {refusal}" in result.stdout
-    assert result.stdout.endswith("times); start the server, or correct the address\n")
+    refusal = "the server at http://127.0.0.1:9 cannot be reached: Connection refused"
+    assert f"{refusal}; start the server, or correct the address" in result.stderr
+    assert result.stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_arm_that_was_not_looked_at_gives_nothing(folder: Path) -> None:
 def test_slots_that_contradict_rate_and_request_time_are_refused(folder: Path) -> None:
     with pytest.raises(SuiteError) as caught:
         capacity(folder, simulation__max_replicas=3, replica__request_time="10s")
-    assert "10.0241 requests/s of 10 s each has 100.2" in str(caught.value)
+    assert "10.0461 requests/s of 10 s each has 100.5" in str(caught.value)
     assert "inside at once (Little's law), and 1 slots carry no more than 0.1 requests/s" in str(caught.value)
     hopeful = capacity(folder, simulation__max_replicas=3, replica__slots=4, form="text")
     assert "A simulated replica serves up to 28.0 requests/s (slots over request time)" in hopeful

@@ -99,7 +99,7 @@ def test_requests_needed_for_a_level_include_those_sent() -> None:
 def test_server_that_is_not_there_ends_the_search_and_has_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TargetError, match="cannot be reached: Connection refused"):
         run_search(options("http://127.0.0.1:9", load={"engine": "vllm"}, least="2"))
-    monkeypatch.setattr("benchgate.load.standalone.search.require_listener", lambda options: None)  # it ends later
+    monkeypatch.setattr("benchgate.load.standalone.run.require_listener", lambda options: None)  # it ends later
     document: Any = run_search(options("http://127.0.0.1:9", load={"engine": "vllm"}, least="2"))
     assert "did not accept connections" in document["fault"]
     assert document["capacity"] == {"lower": None, "upper": None, "estimate": None}

@@ -110,11 +110,11 @@ def test_newest_whole_run_of_each_candidate_stands_in_the_table(document: dict[s
 
 
 def test_quality_and_cost_are_those_of_the_best_level(document: dict[str, Any]) -> None:
-    """36 and 37 of 40 right, two tokens each; at c1, 192 tokens in 2.5 s at $0.60 an hour."""
+    """36 and 37 of 40 right, two tokens each; at c1, 192 tokens in 2.362 s at $0.60 an hour."""
     q4 = row(document, "q4")
     assert q4["stage"] == "c1"
     assert q4["quality_ratio"]["value"] == pytest.approx((36 / 40 + 37 / 40) / 2)
-    assert q4["usd_per_million"]["value"] == pytest.approx(0.6 / 3600 * 1e6 / (192 / 2.5), rel=1e-3)
+    assert q4["usd_per_million"]["value"] == pytest.approx(0.6 / 3600 * 1e6 / (192 / 2.362), rel=1e-3)
     assert q4["usd_per_million"]["lower"] < q4["usd_per_million"]["value"] < q4["usd_per_million"]["upper"]
     expected = q4["usd_per_million"]["value"] / 1e6 * 2 * 80 / 73
     assert q4["usd_per_correct"]["value"] == pytest.approx(expected)
@@ -145,7 +145,7 @@ def test_what_does_not_count_has_a_reason_and_no_number(
 
 def test_text_ends_with_the_cheapest_that_passes(address: str) -> None:
     lines = asked(address).stdout.splitlines()  # the suite of @latest
-    assert lines[-1].startswith("The cheapest that passes is q4 (WARN): $2.17 (")
+    assert lines[-1].startswith("The cheapest that passes is q4 (WARN): $2.05 (")
     assert "less than on the baseline" in lines[-1]
     assert "bad is not counted: the run is INVALID: its evidence is not usable." in lines
     assert "The cheapest that passes is q8 (PASS)" in asked(address, "eight").stdout
@@ -365,7 +365,7 @@ def test_a_suite_without_evals_is_lined_up_by_its_records_too(tmp_path: Path) ->
         run_id = write(store, replace(candidate("q4", label="q4"), quality=()), "PASS")
         before = asked(address, "q4").stdout
         store.save_metrics(run_id, [_cheaper(row) for row in store.metrics(run_id)])
-    assert "The cheapest that passes is q4 (PASS): $5.4" in before
+    assert "The cheapest that passes is q4 (PASS): $5.12 (" in before  # 1.5 / 0.6 times $2.05
     assert asked(address, "q4").stdout.splitlines()[-1] == before.splitlines()[-1]
 
 

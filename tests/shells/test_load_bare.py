@@ -93,7 +93,7 @@ def test_document_holds_options_and_measurements() -> None:
         assert document[metric]["n"] == (36 if metric == "itl_s" else 12)
         assert 0 <= document[metric]["p50"] <= document[metric]["p99"] <= document[metric]["max"]
     of_client = {"cpu_s", "cpu_us_per_token", "workers", "read_delay_s", "start_uncertainty_s", "unasked"}
-    of_client |= {"saturated", "reasons", "remedy", "reconnects", "closed_early"}
+    of_client |= {"saturated", "reasons", "remedy", "reconnects", "closed_early", "addresses", "clock_offset_s"}
     assert set(document["client"]) == of_client
     assert "verdict" not in document
 

@@ -78,6 +78,7 @@ LOAD: dict[str, Any] = {
         "cpu_us_per_token": 3.214,
         "workers": 2,
         "read_delay_s": {"by": "loop", "p50": 1e-5, "p99": 5.1e-5, "max": 0.001},
+        "start_uncertainty_s": None,
         "saturated": False,
         "reasons": [],
         "remedy": None,

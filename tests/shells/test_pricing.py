@@ -246,7 +246,7 @@ def test_a_plan_says_of_which_entry_each_price_is(tmp_path: Path) -> None:
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    text = told("plan", "--store", store)
+    text = " ".join(told("plan", "--store", store).split())  # wrapped to the terminal's width
     listed = "the price of accelerator H100 in prices.yaml from 2026-01-01: $3.50/h"
     assert f"old: $3.50/h, {listed}" in text
     assert 'the price of "new" in prices.yaml: input $0.15/M, output $0.60/M' in text

@@ -254,7 +254,7 @@ def test_two_stored_runs_have_no_paired_blocks() -> None:
 def test_the_cost_has_an_interval_and_the_change_of_what_a_good_token_costs() -> None:
     (cost,) = section(usual(), "cost").tables
     shown = [dict(zip((c.title for c in cost.columns), row, strict=True)) for row in cost.rows]
-    assert shown[0]["$ per 1M output tokens"] == "$6.94"  # 2 / (3600 * 80) * 1e6
+    assert shown[0]["$ per 1M output tokens"] == "$6.83"  # 2 / (3600 * 192 / 2.361) * 1e6
     candidate = shown[3]
     assert re.fullmatch(r"\$[\d.]+ to \$[\d.]+", candidate["95 % interval"])
     assert candidate["good tokens vs. baseline"].startswith("+")

@@ -161,7 +161,8 @@ def test_cost_follows_price_and_throughput_and_is_left_out_without_a_price() -> 
     evidence = fake.evidence()
     cost = table(report_view(evidence, fake.verdict()), "cost", "Cost")
     level, price, output, _, good, *_ = cost.rows[0][2:]
-    assert (level, price, output, good) == ("1 in flight", "$2.00/h", "$6.94", "$6.94")  # 2 / (3600 * 80) * 1e6
+    # 2 / (3600 * 192 / 2.361) * 1e6
+    assert (level, price, output, good) == ("1 in flight", "$2.00/h", "$6.83", "$6.83")
     free = {arm: replace(deployment, price_usd_per_hour=None) for arm, deployment in evidence.run.arms.items()}
     section = report_view(replace(evidence, run=replace(evidence.run, arms=free)), fake.verdict()).section("cost")
     assert section is not None and not section.tables

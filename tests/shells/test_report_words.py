@@ -37,14 +37,18 @@ def rows_of(evidence: Evidence) -> tuple[StageRow, ...]:
 
 def test_the_level_whose_price_counts_is_the_one_with_most_tokens_where_the_slo_is_shown_to_hold() -> None:
     first, second, saved = cost_lines(rows_of(fake.evidence()))
-    # c4 has more tokens per second, but most of the candidate's answers are late there; 1.5 / (3600 * 76.8) * 1e6.
+    # c4 has more tokens per second, but most of the candidate's answers are late there.
+    # At c1: 1.5 / (3600 * 192 / 2.362) * 1e6, and the baseline's 2 / (3600 * 192 / 2.361) * 1e6.
     assert first.startswith("at c1 (1 in flight), the level with the highest throughput at which the SLO")
-    assert "the candidate $5.43 per 1M output tokens, $5.43 per 1M good ones, the baseline $6.94 per 1M" in first
+    assert first.endswith(
+        "the candidate $5.13 per 1M output tokens ($5.12 to $5.14), $5.13 per 1M good ones, "
+        "the baseline $6.83 per 1M output tokens ($6.82 to $6.84), $6.83 per 1M good ones"
+    )
     assert second == "this assumes 1 in flight at any time"
-    # The baseline holds c4 as well, where its tokens cost a third of what they do at c1: by c1 it would be 21.9 % less.
+    # The baseline holds c4 as well, where its tokens cost a third of what they do at c1: by c1 it would be 25.0 % less.
     assert saved == (
-        "1M good tokens on the candidate cost 134 % more than on the baseline (no interval, so not shown); "
-        "the baseline's best level is c4, $2.31"
+        "1M good tokens on the candidate cost 126 % more than on the baseline (125 % to 127 %); "
+        "the baseline's best level is c4, $2.27"
     )
 
 
@@ -63,6 +67,8 @@ def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
     assert told(costs).endswith("cost 25.0 % less than on the baseline (23.4 % to 26.6 %)")
     wide = costs | {Arm.CANDIDATE: Estimate(6.0, Limits(3.0, 9.0))}
     assert told(wide).endswith("which includes no change")
+    unsure = costs | {Arm.CANDIDATE: Estimate(6.0, None)}
+    assert told(unsure).endswith("cost 25.0 % less than on the baseline (no interval, so not shown)")
 
 
 def test_a_bill_is_held_against_no_level_at_which_the_baseline_misses_its_slo() -> None:
@@ -115,8 +121,8 @@ def used(candidate: dict[str, object], baseline: dict[str, object]) -> list[str]
 
 
 def test_a_change_of_the_bill_is_told_as_used_too_where_the_two_are_used_unlike() -> None:
-    (told,) = used(HALF, USUAL)
-    assert told.startswith("at actual use, 1M good tokens cost 56.2 % more than")
+    (told,) = used(HALF, USUAL)  # 2 * 5.126 / 6.831 at c1
+    assert told.startswith("at actual use, 1M good tokens cost 50.1 % more than")
     assert used(HALF, HALF) == used({}, {}) == []
 
 
@@ -128,7 +134,7 @@ def test_a_bill_as_used_is_not_known_where_one_of_the_two_says_nothing_of_its_us
 def test_tokens_that_are_paid_one_by_one_are_all_used() -> None:
     hosted: dict[str, object] = {"input": 0.15, "cached_input": 0.15, "output": 0.6}
     (told,) = used(HALF, hosted)
-    assert told.startswith("at actual use, 1M good tokens cost 56.2 % more than")
+    assert told.startswith("at actual use, 1M good tokens cost 50.1 % more than")
     assert used(USUAL, hosted) == []
 
 
@@ -170,9 +176,9 @@ def test_a_price_with_terms_is_told_with_what_it_comes_to_in_use() -> None:
     arms[Arm.CANDIDATE] = replace(arms[Arm.CANDIDATE], price_terms=terms)
     rows = rows_of(replace(fake.evidence(), run=replace(fake.run(), arms=arms)))
     *_, last = cost_lines(rows)
-    # 2.5 times what it costs at full use
+    # 2.5 times the $5.126 that it costs at full use
     assert last.startswith("at the actual use of the candidate, at 50 % of its paid time and with 25 % of overhead: ")
-    assert last.endswith("$13.6 per 1M output tokens")
+    assert last.endswith("$12.8 per 1M output tokens")
     table = cost_table(rows)
     assert table is not None
     assert any("$1.50/h ($1.20/h, spot)" in row for row in table.rows)

@@ -343,7 +343,7 @@ def test_a_suite_is_drawn_with_all_that_it_measures(tmp_path: Path, monkeypatch:
     built(address, site)
     page = pages(site)[site / suite_folder("made-up") / "index.html"]
     assert "the suite measures something else than before" in page.text
-    assert {"ttft-s-p50", "goodput-ratio", "accuracy-ratio", "shadow-excess-ratio"} <= page.anchors
+    assert {"ttft-p50", "goodput", "accuracy", "shadow-excess"} <= page.anchors
     assert {"usd-per-million-output-tokens", "usd-per-million-good-tokens"} <= page.anchors
     assert page.tags.count("svg") >= 8
     badge = Page((site / suite_folder("made-up") / "badge-cost.svg").read_text(encoding="utf-8"))

@@ -132,7 +132,7 @@ def test_lines_beyond_what_can_be_told_apart_are_in_the_table() -> None:
     (figure,) = trends([glance(0), glance(1)], of, frozenset()).figures
     assert "4 of 6 lines are drawn" in figure.caption
     assert [column.title for column in figure.table.columns] == ["run", "began", *stages]
-    assert figure.table.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0/s (18.0/s to 22.0/s)"] * 6)
+    assert figure.table.rows[0] == ("pr-1", "2026-01-02 03:04 UTC", *["20.0 tok/s (18.0 to 22.0)"] * 6)
 
 
 def test_candidates_have_lines_of_their_own_and_are_held_against_themselves_alone() -> None:
@@ -242,7 +242,7 @@ def test_another_price_is_told_with_both_and_drawn_on_costs_alone() -> None:
         ("P", "pr-1", "price of the candidate: $4.00/h → $2.60/h")
     ]
     drawn = {figure.anchor: (">P</text>" in figure.svg) for figure in found.figures}
-    assert drawn == {"ttft-s-p50": False, "usd-per-million-output-tokens": True}
+    assert drawn == {"ttft-p50": False, "usd-per-million-output-tokens": True}
 
 
 def test_other_terms_of_one_price_and_of_tokens_are_other_prices() -> None:
@@ -284,9 +284,9 @@ def in_service(outcome: str = "PASS", guards: Sequence[dict[str, Any]] = (), **c
 
 
 def test_the_badge_is_the_cost_of_what_is_in_service_with_its_day() -> None:
-    """$1.50 an hour, 24 answers of 8 tokens in about 2.5 s."""
+    """$1.50 an hour, 24 answers of 8 tokens in about 2.36 s."""
     badge = cost_badge(in_service())
-    assert (badge.label, badge.message) == ("1M good tokens", "$5.42 on 2026-01-02")
+    assert (badge.label, badge.message) == ("1M good tokens", "$5.12 on 2026-01-02")
     assert badge.title.startswith("what is in service, <b>one</b>, at full use at stage c1, $5.")
 
 

@@ -497,15 +497,14 @@ def run_load_test(
 
     A server that fails every request gives a document too. So does an interrupted load, with what had been answered by
     then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the figures so far
-    about twice a second. Raises what `require_listener` and `with_model` do.
+    about twice a second. Raises what `exclusive_server` and `with_model` do.
     """
-    require_listener(options)
     options = with_model(options)
     target, engine = target_of(options)
     warmup: int | None = None
     partial, phase = False, "warm-up"
     watched = None if watch is None else lambda figures: watch(phase, figures)
-    with exclusive_server(target), fleet_of(options, watched) as fleet:
+    with exclusive_server(options, target), fleet_of(options, watched) as fleet:
         try:
             warmed = warm_up_server(fleet, options, target)
             warmup, phase = warmed.requests, "load"
@@ -549,6 +548,7 @@ def with_model(options: LoadOptions) -> LoadOptions:
         return options
     from benchgate.targets.discovery import list_models, only_model  # imports an HTTP client
 
+    require_listener(options)
     target = _target(options, "openai")
     where, remedy = f"the server at {show_address(options.url)}", "name the model with --model"
     listing = list_models(target)
@@ -610,10 +610,14 @@ def _target(options: LoadOptions, engine: str) -> Target:
 
 
 @contextmanager
-def exclusive_server(target: Target) -> Iterator[None]:
-    """Keep others from measuring the server during the block. Raises UsageError if someone does."""
+def exclusive_server(options: LoadOptions, target: Target) -> Iterator[None]:
+    """Keep others from measuring the server during the block. Raises UsageError if someone does.
+
+    Then raises what `require_listener` does.
+    """
     with locked_servers([target]) as name_holder:
         name_holder("benchgate load")
+        require_listener(options)
         yield
 
 

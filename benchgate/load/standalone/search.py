@@ -17,7 +17,6 @@ from benchgate.load.standalone.run import (
     PhaseWatch,
     exclusive_server,
     fleet_of,
-    require_listener,
     send_load,
     target_of,
     warm_up_server,
@@ -110,16 +109,15 @@ def run_search(
     A look in which the load generator set the pace says nothing of the server: it does not count and is taken again,
     and the third in a row ends the search, as a server that is down does. An interrupted one says what it knew by
     then, with `partial` true. `note` gets a line before each look, and one when a level is left, `watch` the
-    figures of the look so far. Raises what `require_listener` and `with_model` do.
+    figures of the look so far. Raises what `exclusive_server` and `with_model` do.
     """
-    require_listener(options.base)
     options = replace(options, base=with_model(options.base))
     target, engine = target_of(options.base)
     search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
     first = search.next
     down, partial, warmup, service_s, least_s, phase = None, False, None, None, None, "warm-up"
     watched = None if watch is None else lambda figures: watch(phase, figures)
-    with exclusive_server(target), fleet_of(options.base, watched) as fleet:
+    with exclusive_server(options.base, target), fleet_of(options.base, watched) as fleet:
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
