@@ -97,7 +97,10 @@ def test_a_screen_fits_the_terminal_and_colours_change_no_character(
         except BenchgateError as error:
             raise AssertionError(error) from error
         assert_fits(shown[colour], columns)
-    assert STYLE.sub("", shown["always"]) == shown["never"]
+    plain = {colour: STYLE.sub("", text) for colour, text in shown.items()}
+    if command.split()[0] == "doctor":  # the machine's own figures change from one call to the next
+        plain = {colour: re.sub(r"\d", "0", text) for colour, text in plain.items()}
+    assert plain["always"] == plain["never"]
 
 
 @pytest.mark.parametrize("columns", [80, 120])
