@@ -185,7 +185,7 @@ class RunProgress(Progress):
 
     @property
     def following(self) -> str:
-        """What is measured after the load, while that is under way: its pace says nothing of their time."""
+        """Return the phases after a load that is under way. Its pace does not predict their duration."""
         return f"then {', '.join(self._after_load)}" if self._after_load and self.phase.name in _BEFORE else ""
 
     @property

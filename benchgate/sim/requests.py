@@ -9,6 +9,7 @@ import math
 import re
 import wave
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -132,11 +133,8 @@ def _decoded(text: object, name: str) -> bytes:
 def wav_seconds(content: bytes) -> float:
     """Return the length of a WAV, the only kind of audio that this server reads. Raises Refused."""
     seconds = 0.0
-    try:
-        with wave.open(io.BytesIO(content)) as file:
-            seconds = file.getnframes() / file.getframerate()
-    except (wave.Error, EOFError, ZeroDivisionError):
-        pass
+    with suppress(wave.Error, EOFError, ZeroDivisionError), wave.open(io.BytesIO(content)) as file:
+        seconds = file.getnframes() / file.getframerate()
     if not seconds:
         raise Refused(400, "Invalid or unsupported audio file.", param="audio")
     return seconds
