@@ -11,6 +11,7 @@ from benchmarks.queueing import erlang_c_wait_s
 RNG_SEED = 20261121
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_s", "slots"), [(0.5, 1), (6.0, 8), (27.0, 32)])
 def test_fixed_fleet_waits_as_long_as_the_formula_of_mmc_says(per_s: float, slots: int) -> None:
     generator = np.random.default_rng(RNG_SEED)

@@ -160,6 +160,7 @@ def test_one_broken_task_of_several_is_found() -> None:
     assert result is not None and result.tripped and "to broken" in result.reason
 
 
+@pytest.mark.slow
 def test_equal_arms_that_both_loop_at_times_trip_about_never() -> None:
     rng = np.random.default_rng(7)
     tripped = 0

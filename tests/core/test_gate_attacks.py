@@ -226,6 +226,7 @@ def test_slow_answers_in_blocks_that_are_left_out_are_never_a_pass_and_never_a_b
     assert "machine" in (relative.advice or "")
 
 
+@pytest.mark.slow
 def test_no_candidate_that_all_blocks_show_to_be_slower_is_promoted_by_leaving_some_out() -> None:
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}], 12).suite()
     generator = np.random.default_rng(11)
@@ -289,6 +290,7 @@ def test_a_stored_candidate_that_fails_everything_is_blocked_in_a_comparison_too
     assert judge(suite, reference, failing).outcome is Outcome.INVALID
 
 
+@pytest.mark.slow
 def test_rare_bursts_at_the_margin_are_seldom_promoted() -> None:
     # 10 blocks of 50, baseline 0.1 %, candidate 1.1 %, intra-class correlation .05; without the limits on effective
     # requests 16 % of such candidates were promoted at a margin of 1 point.

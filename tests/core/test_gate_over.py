@@ -66,6 +66,7 @@ def test_a_ratio_that_is_not_settled_says_how_many_blocks_would_do() -> None:
     assert int(said[1].replace(",", "")) == pytest.approx(4 * (reach / room) ** 2, abs=1)
 
 
+@pytest.mark.slow
 def test_an_effect_of_nothing_is_seldom_shown() -> None:
     shown = [checked({**TTFT, "min": "1.01x"}, {}, Noise(0.05, seed=seed), blocks=4) for seed in range(40)]
     assert sum(check.outcome is Outcome.PASS for check in shown) <= 5  # 5 % of 40, and two standard errors

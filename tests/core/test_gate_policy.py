@@ -168,6 +168,7 @@ def test_the_reason_says_which_of_the_two_is_more_in_these_blocks(base: float | 
     assert estimate.margin == pytest.approx(np.mean([max(math.log(1.05), math.log1p(0.002 / b)) for b in bases]))
 
 
+@pytest.mark.slow
 def test_the_limits_of_a_least_change_hold_where_blocks_vary_more_than_pairs_do() -> None:
     """A candidate that is exactly 2 ms slower, beside blocks that vary by 30 %: promoted in 5 % of 250, not more."""
     line = with_least("2ms", {"metric": "ttft", "margin": "2%"})

@@ -144,6 +144,7 @@ def test_the_tail_of_a_short_block_is_not_its_slowest_request() -> None:
     assert tail(3, 4, q=0.5).problem is None  # a median of three is one
 
 
+@pytest.mark.slow
 def test_a_tail_that_grew_beyond_the_margin_is_hardly_promoted_by_short_blocks() -> None:
     """The slowest 7 % take 15 % longer, so p95 does too; the second slowest of twenty is often none of them."""
     generator, promoted = np.random.default_rng(12), 0

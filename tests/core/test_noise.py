@@ -129,6 +129,7 @@ def test_a_policy_that_suits_the_noise_blocks_no_order_of_the_pairs() -> None:
     assert found.promoted == 30
 
 
+@pytest.mark.slow
 def test_a_margin_far_inside_the_noise_is_inconclusive_and_seldom_blocks() -> None:
     suite = asked({"metric": "ttft", "margin": "0.5%"})
     found = false_blocks(suite, calibrated(suite, blocks=10, cv=0.05), np.random.default_rng(1), draws=120)

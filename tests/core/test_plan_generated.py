@@ -54,6 +54,7 @@ def generated(requests: Sequence[PlannedRequest]) -> GeneratedRequests:
     return requests
 
 
+@pytest.mark.slow
 def test_the_largest_stage_is_planned_from_a_sample() -> None:
     huge = suite(stage={"concurrency": 200_000, "requests": 1_000_000_000}, workers=512)
     plan = make_plan(huge)
@@ -74,7 +75,7 @@ def test_a_request_follows_from_the_seed_and_its_number() -> None:
     assert pickle.loads(pickle.dumps(first))[9] == first[9]
 
 
-@pytest.mark.parametrize("salt", [0, 5])
+@pytest.mark.parametrize("salt", [pytest.param(0, marks=pytest.mark.slow), 5])
 def test_shares_make_up_the_whole_stage(salt: int) -> None:
     stage = make_plan(suite()).blocks[0].stages[0]
     whole = stage_shard(TARGET, stage, limits=Limits(), salt=salt)
@@ -92,6 +93,7 @@ def test_shares_make_up_the_whole_stage(salt: int) -> None:
     assert shares[0].ramp is not None and next(iter(shares[0].ramp.requests)).index == REQUESTS
 
 
+@pytest.mark.slow
 def test_sends_of_an_open_loop_are_those_of_one_draw() -> None:
     rate = suite(stage={"concurrency": None, "rate": "200000/s", "requests": 3_000_000, "arrival": "gamma:2"})
     group = only(make_plan(rate))

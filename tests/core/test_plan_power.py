@@ -80,6 +80,7 @@ def test_a_latency_sees_needs_and_passes_what_the_tables_say() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_it_says_of_an_equal_candidate_is_what_the_gate_does() -> None:
     """The whole decision over made-up runs of an equal candidate, each judged at the last look."""
     cv = 0.05

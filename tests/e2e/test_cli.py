@@ -72,7 +72,7 @@ def test_help_is_plain_text_where_there_is_no_terminal(tmp_path: Path) -> None:
     assert "..." not in told.partition("Start:")[2]
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_help_is_in_panels_on_a_terminal_and_nothing_is_cut(columns: int) -> None:
     for words in ([], ["run"], ["publish"]):
         told = on_terminal(columns, *words, "--help")

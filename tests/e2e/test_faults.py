@@ -142,6 +142,7 @@ def test_a_deployment_measured_against_itself_on_purpose_is_measured(tmp_path: P
     assert len(latest_evidence(tmp_path).load) == 4
 
 
+@pytest.mark.slow
 def test_an_interrupted_shadow_comparison_keeps_what_was_answered(tmp_path: Path) -> None:
     """The prompts beyond the first ten are never answered, so the interrupt comes in the middle."""
     last = threading.Event()
@@ -198,7 +199,14 @@ def _stop_after(server: ScriptedServer, requests: int) -> None:
     server.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+    ],
+)
 def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
     tmp_path: Path, sent: signal.Signals, code: int
 ) -> None:
@@ -224,6 +232,7 @@ def test_an_interrupted_run_keeps_what_it_measured_and_never_passes(
     assert judged.returncode == 12, judged.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_benchgate_leaves_no_engine_behind(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(
         "suite: orphans\n"

@@ -38,7 +38,7 @@ gate:
 """
 
 
-@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("columns", [80, pytest.param(120, marks=pytest.mark.slow)])
 def test_run_on_a_terminal_is_a_block_and_the_hint_after_an_interrupt_is_whole(tmp_path: Path, columns: int) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE)
     ours, theirs = pty.openpty()
@@ -68,6 +68,7 @@ def test_run_on_a_terminal_is_a_block_and_the_hint_after_an_interrupt_is_whole(t
     assert re.fullmatch(r"  benchgate run suite\.yaml --resume --run [0-9a-f-]{36}", command)
 
 
+@pytest.mark.slow
 def test_quiet_prints_the_verdict_alone_and_verbose_every_stage_with_its_failures(tmp_path: Path) -> None:
     suite = SUITE.replace("blocks: 200", "blocks: 2").replace("requests: 60", "requests: 6")
     suite = suite.replace("2ms}, price: $2/h", "2ms, faults: ['error-after:3@50%']}, price: $2/h")

@@ -18,6 +18,7 @@ PROMPTS = '{"prompt": "What is a fjord?"}\n{"messages": [{"role": "user", "conte
 LEVEL = ("--concurrency", "2", "--requests", "40", "--output-tokens", "8")
 
 
+@pytest.mark.slow
 def test_a_url_is_enough_and_two_saved_loads_are_compared(tmp_path: Path) -> None:
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
     with (

@@ -38,6 +38,7 @@ gate:
 """
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pandas")
     monkeypatch.chdir(tmp_path)

@@ -161,6 +161,7 @@ def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan
         gone_on(tmp_path, suite_text, run_id)
 
 
+@pytest.mark.slow
 def test_looks_keep_their_decision_and_a_search_goes_on_with_those_it_had(tmp_path: Path, suite_text: str) -> None:
     # Of 32 requests without an error 9 % are not ruled out at the first look of two.
     search = "capacity: {over: concurrency, from: 1, to: 4, probe: 32, budget: 160}"
@@ -292,6 +293,7 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
     assert events(tmp_path, run_id, "resumed") == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_marked_by_the_next_one_and_goes_on_once(tmp_path: Path, suite_text: str) -> None:
     text = suite_text.replace("blocks: 2", "blocks: 3")
     (tmp_path / "resumed.yaml").write_text(text)

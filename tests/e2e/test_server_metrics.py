@@ -36,6 +36,7 @@ gate:
 """
 
 
+@pytest.mark.slow
 def test_a_server_that_queues_is_judged_by_its_own_numbers_and_never_by_those_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(SUITE)
     result = here(tmp_path, "run", "own.yaml", "--format", "json")

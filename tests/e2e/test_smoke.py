@@ -91,6 +91,7 @@ def test_no_part_of_an_eval_that_ended_early_passes(collapsed: Collapsed) -> Non
     assert {check["outcome"] for check in said["checks"]} <= {"BLOCK", "INCONCLUSIVE"}
 
 
+@pytest.mark.slow
 def test_a_sound_model_is_asked_everything(tmp_path: Path) -> None:
     said, asked = judged(tmp_path, right, limit=20)
     assert said["outcome"] == "PASS", said["reason"]

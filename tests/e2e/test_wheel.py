@@ -233,7 +233,9 @@ def loaded(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         try:
             assert sim.stdout is not None
             (url,) = re.findall(r"http://\S+:\d+", sim.stdout.readline())
-            done = run(base, "load", url, "--concurrency", "2", "--requests", "20", "--save", folder=folder)
+            done = run(
+                base, "load", url, "--concurrency", "2", "--requests", "20", "--warmup", "0", "--save", folder=folder
+            )
         finally:
             sim.terminate()
     assert done.returncode in (0, 12), done.stderr  # 12: this machine was busy

@@ -65,7 +65,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-@pytest.mark.parametrize("candidates", ["other", "other, plain2"])
+@pytest.mark.parametrize("candidates", [pytest.param("other", marks=pytest.mark.slow), "other, plain2"])
 def test_a_run_reads_its_suite_once_and_the_evidence_once_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: Counter[str], candidates: str
 ) -> None:

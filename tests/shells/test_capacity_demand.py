@@ -85,6 +85,7 @@ def test_usual_numbers_are_answered() -> None:
         assert json.loads(result(document, "--format", "json"))["levels"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [CACHED, SIMULATED], ids=["fleet", "simulation"])
 def test_strange_value_of_any_key_is_refused_or_gives_finite_numbers(document: dict[str, Any]) -> None:
     def never(constant: str) -> float:

@@ -55,6 +55,7 @@ def test_bracket_holds_the_true_capacity_for_less_than_a_grids_requests(server: 
     assert sum(result.sent for result in found) / len(found) <= 0.6 * grid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target_ratio", "probe"), [(0.5, 160), (0.8, 400), (0.95, 1000)])
 @pytest.mark.parametrize("times", [1.2, 2.0])
 def test_more_than_a_server_can_do_never_passes_however_loose_the_slo(

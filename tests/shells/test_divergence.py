@@ -342,6 +342,7 @@ def test_divergence_grows_with_what_quantising_took_and_is_that_of_a_referee(ser
         assert item.candidate_ln == pytest.approx(float(q[ids[item.position]]), rel=0.01, abs=0.03)
 
 
+@pytest.mark.slow
 def test_bound_by_few_tokens_stays_below_the_divergence_of_the_whole_vocabulary(served: dict[str, Target]) -> None:
     seen = read_served(served, "q2_k", way="cut", top=5)
     assert (seen.fault, seen.way, seen.whole) == (None, "cut", False)

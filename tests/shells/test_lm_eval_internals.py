@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TASK = "task: {}\ntag: [own_tag]\ndataset_path: json\noutput_type: generate_until\n"
 
 MISSING = """
@@ -76,6 +78,7 @@ def run(script: str, *arguments: object, **environment: str) -> subprocess.Compl
     return subprocess.run(command, env={**os.environ, **path, **environment}, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_version_of_lm_eval_without_an_internal_that_is_needed_is_named_with_what_to_install() -> None:
     ended = run(MISSING)
     assert ended.returncode == 1

@@ -177,7 +177,10 @@ def test_worker_that_starts_late_says_so() -> None:
         shard = replace(shard_of(server.url, opened([0])), worker=1, workers=4)
         late = run_shard(shard, lambda: time.time_ns() - 1_300_000_000)
         punctual = run_shard(shard, lambda: time.time_ns() + 100_000_000)
+        alone = run_shard(replace(shard, worker=0, workers=1), lambda: time.time_ns() - 1_300_000_000)
     assert late.client.faults == ("worker 2 of 4 started 1.3 s late",)
+    assert alone.client.faults == ()  # the bounds of its requests' send lag decide
+    assert alone.requests.sent_ns[0] >= 1_300_000_000
     assert late.requests.sent_ns[0] >= 1_300_000_000  # its lateness is in the latency too
     assert punctual.client.faults == ()
     assert punctual.requests.sent_ns[0] >= 0

@@ -63,7 +63,7 @@ def test_streamed_answer_has_the_instants_of_its_messages(raw: bool, states_fina
     assert set(found.answer_model) == {"m"}
     ttft_s, e2e_s = request_metrics.ttft_s(found), request_metrics.e2e_s(found)
     assert (ttft_s >= 0.03).all()
-    assert (e2e_s - ttft_s >= 0.05).all()
+    assert (e2e_s >= 0.08).all()  # a late read of the first message brings it nearer to the last
     sent = sim.requests[0]
     assert [tensor.name for tensor in sent.inputs] == [
         "text_input",

@@ -87,6 +87,7 @@ def test_tasks_that_never_began_are_observed_as_faults_too(cut_short: Observed) 
         assert (never_begun.items, never_begun.expected_n) == ((), 5)
 
 
+@pytest.mark.slow
 def test_process_that_is_stopped_for_good_is_ended_at_the_time_limit(tmp_path: Path) -> None:
     """By default that is after `quality.timeout`, 900 s; a stopped process ends at SIGKILL alone."""
 

@@ -186,6 +186,7 @@ def test_stream_that_hangs_is_ended_by_a_limit_of_its_own(events: int) -> None:
 # --- 14: bytes come as they please
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TIMED if "stream" in name])
 def test_stream_in_one_read_says_what_it_says_in_the_reads_of_the_recording(name: str) -> None:
     recorded = capture(name)

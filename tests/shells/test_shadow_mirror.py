@@ -74,6 +74,7 @@ def only(observation: ShadowObservation) -> ShadowItem:
     return item
 
 
+@pytest.mark.slow
 def test_messages_of_servers_with_equal_answers_agree_and_of_others_do_not() -> None:
     prompts = tuple(replace(prompt, endpoint="messages", fields={"stop": "END"}) for prompt in PROMPTS)
     settings = Shadow(prompts="unused")

@@ -186,6 +186,7 @@ def test_router_passes_on_what_is_asked_and_adds_up_what_happened(routed: Sim) -
     assert document(routed, "/sim/replicas/7/kill", {}) == (404, {"detail": "there is no replica 7; the last is 1"})
 
 
+@pytest.mark.slow
 def test_requests_of_a_dead_replica_are_shared_by_all_the_others() -> None:
     with serve_sim(sim_settings(ttft_s=0, itl_s=0, replicas=3)) as sim:
         sim.kill(1)

@@ -134,6 +134,7 @@ def test_every_start_is_the_one_of_kiefer_and_wolfowitz(gaps_ms: list[int], serv
     assert [due.at_ns for due in out] == sorted(due.at_ns for due in out)
 
 
+@pytest.mark.slow
 def test_mean_wait_of_exponential_services_is_erlangs() -> None:
     rng, at_ms, jobs = random.Random(8), 0.0, []
     for order in range(60_000):

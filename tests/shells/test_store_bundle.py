@@ -262,6 +262,7 @@ def test_bundle_in_which_something_was_changed_is_refused_although_its_hash_fits
     assert len(str(refused.value)) < 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [("plan",), ("observation", 0, "data")])
 def test_small_bundle_that_swells_is_refused_before_it_costs_memory(written: bytes, place: tuple[str | int]) -> None:
     packer = zlib.compressobj(9)

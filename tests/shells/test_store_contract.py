@@ -373,6 +373,7 @@ def _write_runs(address: str, runs: list[Run]) -> None:
             writer.finish(RunStatus.COMPLETE, DONE_AT)
 
 
+@pytest.mark.slow
 def test_processes_that_open_and_write_a_new_store_at_once_lose_nothing(store_address: str) -> None:
     spawn = multiprocessing.get_context("spawn")
     runs = [make_run() for _ in range(4)]

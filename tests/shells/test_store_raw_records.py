@@ -142,6 +142,7 @@ def test_a_trend_needs_no_files(store: Store, folder: Path, monkeypatch: pytest.
     assert store.trend("ttft") and store.overview().runs
 
 
+@pytest.mark.slow
 def test_a_file_that_would_fill_memory_is_refused(store: Store, folder: Path) -> None:
     table = pa.table({"index": pa.array(np.zeros(2**28, dtype=np.int8))})
     file = BytesIO()
