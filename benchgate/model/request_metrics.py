@@ -43,6 +43,11 @@ def succeeded(columns: RequestColumns) -> BoolArray:
 _SUCCEEDED: WeakKeyDictionary[RequestColumns, BoolArray] = WeakKeyDictionary()
 
 
+def count_failed(*parts: RequestColumns) -> int:
+    """Count the requests that did not succeed."""
+    return sum(int(np.count_nonzero(~succeeded(rows))) for rows in parts)
+
+
 def ttft_s(columns: RequestColumns) -> FloatArray:
     """Return first output chunk minus *intended* send; +inf for a failed request."""
     return _latency(columns, _edge(columns, first=True) - columns.intended_ns)

@@ -329,6 +329,7 @@ def test_holm_spares_a_candidate_from_one_small_p_value_among_many_checks() -> N
     assert single.p_holm is not None and several.p_holm is not None and single.p_holm < several.p_holm
 
 
+@pytest.mark.slow
 def test_linear_drift_of_ten_percent_does_not_block_an_equal_candidate() -> None:
     suite = SuiteText([{"metric": "ttft", "margin": "5%"}]).suite()
     drifting = partial(measured, suite, items=20, prompts=20)

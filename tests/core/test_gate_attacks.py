@@ -236,6 +236,7 @@ def test_no_candidate_that_all_blocks_show_to_be_slower_is_promoted_by_leaving_s
         assert judge(suite, evidence).outcome is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.slow
 def test_a_stall_of_the_client_that_a_median_does_not_feel_still_lets_an_equal_candidate_pass() -> None:
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}, {"metric": "output_throughput", "margin": "10%"}]).suite()
     passed = 0

@@ -317,6 +317,7 @@ def simulated(harm: float, times: int) -> dict[Outcome, float]:
     return {outcome: count / times for outcome, count in counts.items()}
 
 
+@pytest.mark.slow
 def test_equal_candidates_are_promoted_and_those_at_the_margin_are_not() -> None:
     equal = simulated(0.0, 300)
     assert equal[Outcome.BLOCK] <= 0.05 and equal[Outcome.PASS] >= 0.85

@@ -147,6 +147,7 @@ def test_draws_are_the_generators_alone() -> None:
     assert first is not None and 0 < first.promoted < 20  # the orders differ in what they show
 
 
+@pytest.mark.slow
 def test_looks_are_taken_as_a_run_takes_them() -> None:
     suite = asked({"metric": "ttft", "margin": "4%"}, blocks=8, looks=(4, 8))
     seen = calibrated(suite, blocks=8, cv=0.03)

@@ -75,7 +75,8 @@ def test_a_request_follows_from_the_seed_and_its_number() -> None:
     assert pickle.loads(pickle.dumps(first))[9] == first[9]
 
 
-@pytest.mark.parametrize("salt", [pytest.param(0, marks=pytest.mark.slow), 5])
+@pytest.mark.slow
+@pytest.mark.parametrize("salt", [0, 5])
 def test_shares_make_up_the_whole_stage(salt: int) -> None:
     stage = make_plan(suite()).blocks[0].stages[0]
     whole = stage_shard(TARGET, stage, limits=Limits(), salt=salt)

@@ -133,6 +133,7 @@ def test_a_change_either_way_takes_more_than_one_for_the_worse() -> None:
     assert (worse.passes or 0) > (either.passes or 1)
 
 
+@pytest.mark.slow
 def test_blocks_of_few_requests_are_taken_together_for_a_high_quantile() -> None:
     def p99(requests: int, metric: str = "ttft", **load: Any) -> CheckPower:
         sweep = [{"stage": "c4", "concurrency": 4, "requests": requests}]

@@ -39,6 +39,7 @@ def test_the_slow_one_of_three_is_named() -> None:
     assert note.startswith("stage c4, candidate: decode replica b takes 2.0")
 
 
+@pytest.mark.slow
 def test_replicas_alike_are_not_named_in_a_thousand_runs() -> None:
     equal = {"a": 0.01, "b": 0.01, "c": 0.01}
     assert not any(slow_replicas(measured(equal, blocks=3, seed=seed)) for seed in range(1000))

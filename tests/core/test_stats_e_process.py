@@ -41,6 +41,7 @@ def test_evidence_after_each_item_has_seen_no_later_one() -> None:
     assert [e_values(differences[: i + 1], 0.02)[-1] for i in range(5)] == pytest.approx(list(whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("margin", "lost", "gained"),
     [

@@ -130,6 +130,7 @@ def measured(
         return run_action_step(scratch, "gate", INSTALLED, gate_inputs(report_path="report.html", **inputs))
 
 
+@pytest.mark.slow
 def test_a_pass_is_green_with_its_report_and_its_summary(tmp_path: Path) -> None:
     files = {"bundle_folder": "kept", "statement_path": "kept/statement.json", "junit_path": "checks.xml"}
     result = measured(tmp_path, **files)

@@ -33,6 +33,7 @@ JSON = ("--format", "json")
 CANARY = "capital of canaryville"
 
 
+@pytest.mark.slow
 def test_broken_weights_are_blocked_and_the_store_gives_the_same_verdict_without_the_texts(tmp_path: Path) -> None:
     rows = (ROOT / "suites" / "data" / "texts.jsonl").read_text(encoding="utf-8").splitlines()[::5]
     canary = json.dumps({"id": "canary", "text": f"<|user|>{CANARY}<|assistant|>nowhere<|end|>"})

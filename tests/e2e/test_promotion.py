@@ -62,6 +62,7 @@ def with_own_code(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_plan_names_what_it_did_not_look_into_and_neither_fetches_data_nor_runs_code(nothing_kept: Path) -> None:
     result = here(with_own_code(nothing_kept), "plan", "suite.yaml", "--format", "json")
     assert result.returncode == 0, result.stderr

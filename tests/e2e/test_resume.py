@@ -122,6 +122,7 @@ def events(folder: Path, run_id: str, kind: str) -> list[Any]:
     return [event.data for event in told if isinstance(event, JournalEvent) and event.kind == kind]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_at_the_block_it_had_only_begun_and_comes_to_the_same_plan(
     tmp_path: Path, suite_text: str
 ) -> None:

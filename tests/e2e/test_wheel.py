@@ -243,6 +243,7 @@ def loaded(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", COMMANDS)
 def test_without_an_extra_a_command_names_what_to_install(base: Path, loaded: Path, extra: str) -> None:
     done = run(base, *shlex.split(COMMANDS[extra]), folder=loaded)

@@ -44,6 +44,7 @@ def options(url: str, **changed: Any) -> SearchOptions:
     return replace(SearchOptions.parse(**{**asked, **changed}), bounds=LENIENT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", SERVERS, ids=lambda server: str(server.name))
 def test_bracket_holds_the_true_capacity_for_less_than_a_grids_requests(server: Any) -> None:
     """Three seeds here; a hundred of longer probes are in benchmarks/capacity_search.py."""

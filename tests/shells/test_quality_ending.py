@@ -140,6 +140,7 @@ list(evaluate(only_baseline(sys.argv[1]), TASKS, settings(), Path(sys.argv[2])))
 """
 
 
+@pytest.mark.slow
 def test_a_killed_benchgate_leaves_no_eval_process_behind(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     with ScriptedServer(answers_then_stalls) as server:

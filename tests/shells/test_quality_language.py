@@ -224,6 +224,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(tmp_path_factory.mktemp("language"))
 
 
+@pytest.mark.slow
 def test_a_group_is_its_tasks_each_with_the_groups_name_before_its_own(run: Run) -> None:
     named = ["sums", "drawn", "words", "all_words/short_words", "all_words/long_words", "coded", "own"]
     assert list(run.tasks)[:7] == named

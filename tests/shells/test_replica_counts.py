@@ -252,6 +252,7 @@ def test_doctor_reports_the_number_of_replicas(three: Sim, tmp_path: Path) -> No
     assert (few.state, few.found) == (State.FAIL, "3 of 4 replicas")
 
 
+@pytest.mark.slow
 def test_doctor_runs_a_command_only_where_it_is_allowed(three: Sim, tmp_path: Path) -> None:
     printed = tmp_path / "printed"
     command = f"{{replicas: 3, command: 'tee {printed}'}}"  # prints what it reads, which is nothing

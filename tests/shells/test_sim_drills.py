@@ -225,6 +225,7 @@ def test_client_that_leaves_the_router_frees_its_place_on_the_replica(routed: Si
     assert (truth["aborted"], truth["in_flight"], sum(one["in_flight"] for one in truth["replicas"])) == (1, 0, 0)
 
 
+@pytest.mark.slow
 def test_killed_replica_is_gone_and_breaks_what_it_was_answering_and_nothing_else(routed: Sim) -> None:
     routed.reset()
     home = home_of(routed, "mine")

@@ -39,6 +39,7 @@ def test_one_replica_may_differ() -> None:
 SPLIT = sim_settings(model="scripted", replicas=3, prefill_replicas=1, transfer_s=0.01, prefill_s=0.001, decode_s=0.005)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_read_by_one_replica_and_answered_by_another() -> None:
     with serve_sim(SPLIT) as sim:
         result = run(sim.url, closed(12, 3))

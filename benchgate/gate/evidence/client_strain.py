@@ -21,11 +21,10 @@ import numpy as np
 from benchgate.gate.comparison import Comparison, arms_of, load_of, paired_load
 from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.gate.evidence.blocks import OWN_MACHINE, block_value
-from benchgate.gate.evidence.shares import failures
 from benchgate.model import records, request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
-from benchgate.model.request_metrics import LATENCIES
+from benchgate.model.request_metrics import LATENCIES, count_failed
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import ClientBounds, Suite, traffic_classes
@@ -193,11 +192,11 @@ def strained_blocks(evidence: Evidence, place: TrafficClass, suite: Suite) -> St
         return StrainedBlocks(place.name, blocks, of)
     if len(arms_of(evidence)) > 1:
         pairs = paired_load(evidence, place.name)
-        hides = any(failures(c) > failures(b) for b, c in pairs if b.block in blocks)
+        hides = any(count_failed(*c.with_ramp) > count_failed(*b.with_ramp) for b, c in pairs if b.block in blocks)
     else:
         alone = arms[Arm.CANDIDATE].values()
-        elsewhere = max((failures(o) for o in alone if o.block not in blocks), default=0)
-        hides = any(failures(o) > elsewhere for o in alone if o.block in blocks)
+        elsewhere = max((count_failed(*o.with_ramp) for o in alone if o.block not in blocks), default=0)
+        hides = any(count_failed(*o.with_ramp) > elsewhere for o in alone if o.block in blocks)
     first, reason = found[0]
     return StrainedBlocks(
         place.name,

@@ -35,12 +35,7 @@ def tally_of(metric: str, slo: Slo | None, failure: str | None = None) -> Tally:
     error = ErrorClass.HTTP_429.value if metric == "rejected" else failure
     if error is not None:
         return lambda o: (_count(o, lambda rows: rows.error.are((error,))), sum(map(len, o.with_ramp)))
-    return lambda o: (failures(o), sum(map(len, o.with_ramp)))
-
-
-def failures(execution: LoadObservation) -> int:
-    """Count the requests of an execution that did not succeed, measured or of the ramp."""
-    return _count(execution, lambda rows: ~request_metrics.succeeded(rows))
+    return lambda o: (request_metrics.count_failed(*o.with_ramp), sum(map(len, o.with_ramp)))
 
 
 def _count(execution: LoadObservation, marked: Callable[[RequestColumns], BoolArray]) -> int:
