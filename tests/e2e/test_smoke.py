@@ -13,7 +13,7 @@ from benchgate.model.deployment import Arm
 from tests.e2e.command import document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, answering
 
-pytestmark = pytest.mark.beside
+pytestmark = [pytest.mark.beside, pytest.mark.slow]
 
 
 SUITES = Path(__file__).parents[2] / "suites"
@@ -91,7 +91,6 @@ def test_no_part_of_an_eval_that_ended_early_passes(collapsed: Collapsed) -> Non
     assert {check["outcome"] for check in said["checks"]} <= {"BLOCK", "INCONCLUSIVE"}
 
 
-@pytest.mark.slow
 def test_a_sound_model_is_asked_everything(tmp_path: Path) -> None:
     said, asked = judged(tmp_path, right, limit=20)
     assert said["outcome"] == "PASS", said["reason"]

@@ -325,6 +325,7 @@ def kl(p: FloatArray, q: FloatArray) -> float:
     return float(np.sum(np.exp(p) * (p - q)))
 
 
+@pytest.mark.slow
 def test_divergence_grows_with_what_quantising_took_and_is_that_of_a_referee(served: dict[str, Target]) -> None:
     seen = {kind: read_served(served, kind) for kind in ("f16", "q8_0", "q4_0", "q2_k")}
     for one in seen.values():

@@ -358,6 +358,7 @@ def test_stage_reports_when_its_target_went_away() -> None:
     assert set(result.requests.error[4:]) == {ErrorClass.CONNECT}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("soon_down")
 @pytest.mark.parametrize("concurrency", [None, 2])
 def test_server_that_restarts_in_the_middle_of_a_stage_is_measured_again(concurrency: int | None) -> None:

@@ -92,6 +92,7 @@ def test_rows_of_our_own_files_are_chosen_by_column_too(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_columns_of_a_data_set_file_become_requests(tmp_path: Path) -> None:
     parquet(tmp_path)
     assert texts(tmp_path, source="rows.parquet", columns={"prompt": "question"}, where={"topic": "maths"}) == [
