@@ -19,8 +19,8 @@ pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is ask
 SUITE = """
 suite: waived
 deployments:
-  plain: {sim: {ttft: 100ms, itl: 2ms}}
-  slow: {sim: {ttft: 140ms, itl: 2ms}}
+  plain: {sim: {ttft: 250ms, itl: 2ms}}
+  slow: {sim: {ttft: 350ms, itl: 2ms}}
 baseline: plain
 candidate: slow
 load:
