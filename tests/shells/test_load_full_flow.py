@@ -6,8 +6,8 @@ import asyncio
 import gc
 import socket
 import struct
-import warnings
 import sys
+import warnings
 import weakref
 from time import monotonic_ns
 
