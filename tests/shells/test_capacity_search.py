@@ -74,6 +74,7 @@ def test_more_than_a_server_can_do_never_passes_however_loose_the_slo(
 
 
 @pytest.mark.alone
+@pytest.mark.slow
 def test_concurrency_of_a_server_is_its_number_of_slots() -> None:
     with serve_sim(SLOTS) as server:
         document: Any = run_search(options(server.url, least="2"))
