@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from benchgate.load.http.library import library
+from benchgate.model.histogram import TimeHistogram
 from benchgate.model.records import FloatArray, IntArray
 from benchgate.model.request_metrics import quantile
 from benchgate.model.run import ClientUse
@@ -78,12 +79,18 @@ def never_stamped(server: ServerAddress) -> str | None:
 _NS = 1_000_000_000
 _PERIOD_NS = 19_000_000  # a tick in step with tokens paced at a round 10 or 20 ms would always meet the same moment
 _BUSY_OVER_NS = 5 * _NS
+_MOST_TICKS = 2**12  # kept one by one: 78 s
 
 
 class EventLoopProbe:
-    """Ticks between `start` and `stop`. Use as a context manager inside the running loop."""
+    """Ticks between `start` and `stop`. Use as a context manager inside the running loop.
+
+    Delays are exact for the first minute and in a histogram after that: a stage of days needs no more memory.
+    """
 
     def __init__(self) -> None:
+        self._earlier = TimeHistogram()
+        self._busiest: float | None = None  # share of a core, of the samples that are not kept any more
         self._late_ns = array("q")
         self._at_ns = array("q")
         self._cpu_ns = array("q")
@@ -106,30 +113,50 @@ class EventLoopProbe:
 
     def seen(self, use: ClientUse) -> ClientUse:
         """Return the use with read delays and CPU share. The p99 of fewer than 100 ticks (2 s) is the largest."""
-        delays_s = _ints(self._late_ns) / _NS
-        return replace(
-            with_read_delays(use, delays_s, by_kernel=False),
-            busiest_share=peak_cpu_share(_ints(self._at_ns), _ints(self._cpu_ns)),
-        )
+        delays_s: FloatArray | TimeHistogram = _ints(self._late_ns) / _NS
+        if len(self._earlier):
+            self._condense()
+            delays_s = self._earlier
+        return replace(with_read_delays(use, delays_s, by_kernel=False), busiest_share=self._busiest_share())
 
     def _tick(self, due_ns: int, now_ns: int) -> None:
         self._late_ns.append(now_ns - due_ns)
         self._sample(now_ns)
+        if len(self._late_ns) >= _MOST_TICKS:
+            self._condense()
+
+    def _condense(self) -> None:
+        """Count the delays kept so far, and keep of the CPU samples those of windows that are not over."""
+        self._earlier.add(_ints(self._late_ns) / _NS)
+        del self._late_ns[:]
+        self._busiest = self._busiest_share()
+        over = int(np.searchsorted(_ints(self._at_ns), self._at_ns[-1] - _BUSY_OVER_NS))
+        del self._at_ns[:over], self._cpu_ns[:over]
+
+    def _busiest_share(self) -> float | None:
+        latest = peak_cpu_share(_ints(self._at_ns), _ints(self._cpu_ns))
+        return max((share for share in (self._busiest, latest) if share is not None), default=None)
 
     def _sample(self, now_ns: int) -> None:
         self._at_ns.append(now_ns)
         self._cpu_ns.append(process_time_ns())
 
 
-def with_read_delays(use: ClientUse, delays_s: FloatArray, *, by_kernel: bool) -> ClientUse:
-    """Client use with the quantiles of these read delays; unchanged when there are none."""
+def with_read_delays(use: ClientUse, delays_s: FloatArray | TimeHistogram, *, by_kernel: bool) -> ClientUse:
+    """Return client use with quantiles of these read delays, a histogram's rounded up; unchanged without any."""
     if len(delays_s) == 0:
         return use
+
+    def at(q: float) -> float | None:
+        if isinstance(delays_s, TimeHistogram):
+            return None if (bounds := delays_s.quantile(q)) is None else bounds.upper
+        return quantile(delays_s, q)
+
     return replace(
         use,
-        read_delay_p50_s=quantile(delays_s, 0.5),
-        read_delay_p99_s=quantile(delays_s, 0.99),
-        read_delay_max_s=quantile(delays_s, 1.0),
+        read_delay_p50_s=at(0.5),
+        read_delay_p99_s=at(0.99),
+        read_delay_max_s=at(1.0),
         read_delay_by="kernel" if by_kernel else "canary",
     )
 

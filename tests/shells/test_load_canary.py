@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchgate.load.client_delay import EventLoopProbe, peak_cpu_share, with_read_delays, with_stamps
+from benchgate.model.histogram import RELATIVE_ERROR
 from benchgate.model.run import ClientUse
 from benchgate.timers import Ticker
 from tests.fakes.scripted_server import ScriptedServer
@@ -99,6 +100,34 @@ def test_what_the_canary_saw_has_the_busiest_share(monkeypatch: pytest.MonkeyPat
         return canary.seen(IDLE)
 
     assert asyncio.run(seen()).busiest_share == pytest.approx(0.8)
+
+
+def test_a_stage_of_hours_has_the_same_figures_and_keeps_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ticks of 19 ms; the CPU is busiest over five seconds in which samples are dropped."""
+    rng = np.random.default_rng(3)
+    late_ns = (rng.exponential(2 * MS, 50_000)).astype(np.int64)
+    at_ns = np.arange(1, len(late_ns) + 1) * 19 * MS + late_ns
+    used = np.where(np.abs(np.arange(len(late_ns)) - 2**12) < 200, 0.9, 0.2)
+    cpu_ns = np.cumsum(used * 19 * MS).astype(np.int64)
+    clock = iter(cpu_ns.tolist())
+    monkeypatch.setattr("benchgate.load.client_delay.process_time_ns", lambda: next(clock))
+
+    async def probed() -> tuple[ClientUse, int]:
+        probe = EventLoopProbe()
+        most = 0
+        for late, now in zip(late_ns.tolist(), at_ns.tolist(), strict=True):
+            probe._tick(now - late, now)
+            most = max(most, len(probe._late_ns), len(probe._at_ns))
+        return probe.seen(IDLE), most
+
+    use, most = asyncio.run(probed())
+    exact = with_read_delays(IDLE, late_ns / 1e9, by_kernel=False)
+    assert most < 6_000
+    assert use.busiest_share == peak_cpu_share(at_ns, cpu_ns)
+    assert use.read_delay_max_s == exact.read_delay_max_s
+    for found, true in ((use.read_delay_p50_s, exact.read_delay_p50_s), (use.read_delay_p99_s, exact.read_delay_p99_s)):
+        assert found is not None and true is not None
+        assert true <= found <= true * (1 + 2 * RELATIVE_ERROR)  # never less than the truth
 
 
 def test_stage_longer_than_what_the_busiest_share_is_taken_over_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
