@@ -101,7 +101,7 @@ def _style(state: str) -> Style:
 def _suite_symptoms(file: SuiteFile, store: str, *, allow_code: bool, replica_log: Path | None) -> list[Symptom]:
     from benchgate.doctor.machine import State, Symptom
     from benchgate.doctor.suite import examine_budget, examine_deployments, examine_plan, examine_scoring
-    from benchgate.pipeline.preflight import preview_suite
+    from benchgate.pipeline.forecast import preview_suite
     from benchgate.suite.rules.suite import each_candidate
 
     suite, folder = file.suite, file.folder

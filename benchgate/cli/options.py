@@ -15,7 +15,7 @@ import typer
 from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.saying import inform
 from benchgate.errors import UsageError, suggestion
-from benchgate.store.missing import require_stored
+from benchgate.store.missing import require_stored, sqlite_file
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
@@ -164,9 +164,7 @@ def refuse_unwritable(file: Path | None) -> None:
 
 def log_new_store(address: str) -> None:
     """Log that a store named for a run does not exist yet: after a typo, earlier runs and promotions are not in it."""
-    from benchgate.store.database import Address
-
-    path = Address.parse(address).path
+    path = sqlite_file(address)
     if address != STORE and path is not None and not path.exists():
         inform(
             f"benchgate: --store {address} is a new store, without earlier runs; check the name if you expected some"

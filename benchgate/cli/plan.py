@@ -88,7 +88,7 @@ def _previews(path: Path, store: str, *, allow_code: bool, offline: bool) -> tup
         file = load_suite(path)
     except SuiteError as error:
         raise SuiteError([*error.problems, *missing_files(path)]) from error
-    from benchgate.pipeline.preflight import preview_suite  # slow to import, and not needed for a suite with errors
+    from benchgate.pipeline.forecast import preview_suite  # slow to import, and not needed for a suite with errors
 
     with file.located_errors():
         return file, {

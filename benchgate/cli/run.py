@@ -18,7 +18,7 @@ from benchgate.cli.output import OutputOptions, conclude_each, finish, with_outp
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
-from benchgate.store.missing import require_stored
+from benchgate.store.missing import require_new_run, require_stored
 
 if TYPE_CHECKING:
     from benchgate.model.verdict import Waivers
@@ -220,6 +220,19 @@ class RunArguments:
             return file.changed(quick_look)
         return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
 
+    def require_ready(self, file: SuiteFile) -> None:
+        """Refuse what cannot be measured, before that which measures is imported. Raises UsageError and SuiteError."""
+        from benchgate.pipeline.preflight import require_ready
+
+        with file.located_errors():
+            require_ready(
+                file.suite,
+                file.folder,
+                cluster=self.cluster,
+                allow_actions=self.allow_actions,
+                allow_code=self.allow_code,
+            )
+
     def options(self) -> RunOptions:
         """Return the pipeline's options of one run."""
         from benchgate.model.run import QUICK_LOOK
@@ -287,7 +300,17 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
     file = arguments.load(path)
     candidates = file.suite.candidates
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
+    labels = (
+        [arguments.label]
+        if not candidates or arguments.label is None
+        else [f"{arguments.label}-{name}" for name in candidates]
+    )
+    for label in labels:
+        require_new_run(arguments.store, label)
     options.log_new_store(arguments.store)
+    each = {name: file.with_arms(None, name) for name in candidates}
+    for one in each.values() or [file]:  # what cannot be measured is refused before anything is
+        arguments.require_ready(one)
     if not candidates:
         with output.cleared_on_failure() as clear:
             decision = _measure(file, replace(arguments, before_measuring=clear))
@@ -297,12 +320,6 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
             f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
             "or --candidate"
         )
-    each = {name: file.with_arms(None, name) for name in candidates}
-    from benchgate.pipeline.run import require_runnable
-
-    for one in each.values():  # what cannot be measured is refused before the first one is
-        with one.located_errors():
-            require_runnable(one.suite, one.folder, arguments.options())
 
     def measure(name: str) -> Decision:
         # An earlier candidate may have taken the night, and prices hold for one day.
@@ -370,14 +387,15 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
 
 def _judge_samples(path: Path, samples: tuple[str, str], arguments: RunArguments, output: OutputOptions) -> ExitCode:
     from benchgate.model.deployment import Arm
-    from benchgate.pipeline.import_evals import import_suite
-    from benchgate.pipeline.suite_file import load_suite
 
     folders = dict(text.partition("=")[::2] for text in samples)
     if sorted(folders) != sorted(Arm) or not all(folders.values()):
         raise UsageError(
             f"--samples {' '.join(samples)}: expected a folder of each arm, like baseline=evals/f16 candidate=evals/q8"
         )
+    from benchgate.pipeline.import_evals import import_suite
+    from benchgate.pipeline.suite_file import load_suite
+
     file = load_suite(path)
     if file.suite.candidates:
         raise UsageError(f"{path} has several candidates, and --samples are of one; name it as its `candidate`")

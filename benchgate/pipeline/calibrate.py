@@ -16,7 +16,7 @@ from benchgate.gate.calibration import disagreements, false_blocks, spreads
 from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import Evidence, RunStatus
-from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.forecast import read_plan
 from benchgate.pipeline.progress import Phase, Progress
 from benchgate.pipeline.run import RunOptions, measure_run, require_runnable
 from benchgate.plan.schedule import measurement_sha256

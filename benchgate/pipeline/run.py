@@ -21,9 +21,10 @@ from benchgate.pipeline.checkpoint import session_event
 from benchgate.pipeline.deployments import declared_deployment, exclusive_servers
 from benchgate.pipeline.environment import environment_facts, fresh_run_id, known_client, usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
+from benchgate.pipeline.forecast import read_plan, require_power
 from benchgate.pipeline.judge import Decision, MeasuredRun, decide_measured
 from benchgate.pipeline.measure import measure
-from benchgate.pipeline.preflight import read_plan, require_power, require_ready
+from benchgate.pipeline.preflight import require_ready
 from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.suite_file import require_priced
 from benchgate.pipeline.work import Work

@@ -6,12 +6,13 @@ import os
 import sqlite3
 import unicodedata
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryFile
 from urllib.parse import quote
 
-from benchgate.errors import Command, Remedy, UsageError
+from benchgate.errors import Command, Remedy, StoreError, UsageError
 
 SHORTEST_PREFIX = 13  # length of the instant in an id (RFC 9562): runs begun close in time share any shorter prefix
 PROMOTED = "@promoted"
@@ -47,6 +48,42 @@ def require_stored(address: str, *references: str) -> None:
             for run_id, label in known
         ):
             raise unknown_run(reference, known)
+
+
+def sqlite_file(address: str) -> Path | None:
+    """Return the SQLite file of an address; None for a database server, and for what is no address."""
+    name = address.removeprefix("sqlite:///")
+    return None if name in ("", ":memory:") or "://" in name else Path(name).expanduser()
+
+
+def require_new_run(address: str, label: str | None) -> None:
+    """Raise StoreError for an SQLite file that cannot be made, UsageError for the label of another run in it.
+
+    Whatever else is wrong with the file is left to `Store`.
+    """
+    path = sqlite_file(address)
+    if path is None:
+        return
+    folder = next(above for above in Path(os.path.realpath(path)).parents if os.path.lexists(above))
+    if not folder.is_dir():
+        raise StoreError(f"the store {path} cannot be made: {folder} is no folder; name a file in a folder")
+    if not path.exists():
+        try:
+            TemporaryFile(dir=folder).close()  # permissions alone do not say it: /proc takes no file of anybody
+        except OSError as error:
+            why = f"{folder}: {error.strerror}"
+            raise StoreError(f"the store {path} cannot be made: {why}; name a file where you may write") from error
+    if label is None or not path.is_file():
+        return
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+        taken = database.execute("SELECT id FROM run WHERE label = ? LIMIT 1", (label,)).fetchone()
+        if taken is not None:
+            raise taken_label(label, taken[0])
+
+
+def taken_label(label: str, run_id: str) -> UsageError:
+    """Return the error for a label that another run has."""
+    return UsageError(f"--label {label}: run {run_id} has it already, and a label means one run; give another")
 
 
 def missing_store(shown: str) -> UsageError:

@@ -20,6 +20,7 @@ from benchgate.store.missing import (
     join_ids,
     looks_like_id,
     require_spelling,
+    taken_label,
     unknown_name,
     unknown_run,
 )
@@ -83,7 +84,7 @@ def require_label(connection: Connection, label: str | None) -> None:
     require_spelling(label)
     lock_name(connection, label, space=LABELS)
     if (taken := connection.scalar(select(run.c.id).where(run.c.label == label).limit(1))) is not None:
-        raise UsageError(f"--label {label}: run {taken} has it already, and a label means one run; give another")
+        raise taken_label(label, taken)
 
 
 def skipped_runs(connection: Connection, run_id: str) -> list[str]:

@@ -17,7 +17,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import TextColumn
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import CheckResult, Outcome
-from benchgate.pipeline.preflight import judged_checks
+from benchgate.pipeline.forecast import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE
 from benchgate.plan.power import forecast_power
 from benchgate.plan.schedule import make_plan, measurement_sha256

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from benchgate.pipeline.preflight import judged_checks
+from benchgate.pipeline.forecast import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower
 from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.schedule import make_plan

@@ -14,7 +14,7 @@ from benchgate.gate.evidence.shares import Counts
 from benchgate.gate.judge import judge
 from benchgate.model.noise import NoiseKey, NoiseProfile, NoiseSpread, SelfDisagreement
 from benchgate.model.verdict import Outcome
-from benchgate.pipeline.preflight import judged_checks
+from benchgate.pipeline.forecast import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower, KnownNoise
 from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.preview import Preview, preview

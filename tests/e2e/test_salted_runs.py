@@ -13,8 +13,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline import resume
+from benchgate.pipeline.forecast import read_plan
 from benchgate.pipeline.judge import Decision
-from benchgate.pipeline.preflight import read_plan
 from benchgate.pipeline.run import run_suite
 from benchgate.plan.salt import run_salt
 from benchgate.plan.schedule import measurement_sha256

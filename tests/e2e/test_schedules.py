@@ -10,7 +10,7 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.pipeline.preflight import read_plan
+from benchgate.pipeline.forecast import read_plan
 from benchgate.plan.schedule import Plan
 from benchgate.suite.loader import parse_suite
 from tests.e2e.command import document, here, latest_evidence

@@ -55,7 +55,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, outcomes: Mapping[str, Outcome]) -> 
         return decision(outcomes[candidate])
 
     monkeypatch.setattr(run, "_measure", measure)
-    monkeypatch.setattr("benchgate.pipeline.run.require_runnable", lambda *_: None)
+    monkeypatch.setattr("benchgate.pipeline.preflight.require_ready", lambda *_, **__: None)
     return asked
 
 

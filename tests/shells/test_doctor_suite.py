@@ -20,7 +20,7 @@ from benchgate.doctor import machine
 from benchgate.doctor import suite as suite_checks
 from benchgate.doctor.machine import State, Symptom, examine_resources, examine_store_file
 from benchgate.doctor.suite import examine_deployments
-from benchgate.pipeline.preflight import preview_suite
+from benchgate.pipeline.forecast import preview_suite
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite

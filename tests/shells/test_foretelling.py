@@ -13,7 +13,7 @@ from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
 from benchgate.model.run import LOAD_ENDED, Run, RunStatus
 from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import environment_facts
-from benchgate.pipeline.preflight import known_noise, known_noise_at
+from benchgate.pipeline.forecast import known_noise, known_noise_at
 from benchgate.plan.check_power import NO_KNOWN_NOISE
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.store.repository import Store
