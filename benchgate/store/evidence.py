@@ -116,11 +116,11 @@ def read_evidence(found: RunRows, known: RunContext) -> Evidence:
     counts = [event["data"] for event in found.events if event["kind"] == REPLICAS]
     try:
         ended = LoadEnd(**json.loads(ends[-1])) if ends else None
-    except (ValueError, TypeError) as exc:
+    except rows.UNREADABLE as exc:
         raise EvidenceError(f"run {run.id}: its journal does not tell how its load ended: {exc}") from exc
     try:
         replicas = tuple(ReplicaCount.from_document(json.loads(data)) for data in counts)
-    except (ValueError, TypeError, KeyError) as exc:
+    except rows.UNREADABLE as exc:
         raise EvidenceError(f"run {run.id}: its journal holds a damaged count of replicas: {exc}") from exc
     return Evidence(
         noise=known.noise,
@@ -158,7 +158,7 @@ def read_window(run_id: str, row: rows.Row) -> TelemetryWindow:
     """Return the telemetry of a row. Raises EvidenceError with its place where it is damaged."""
     try:
         return read_telemetry(row)
-    except (EvidenceError, ValueError, KeyError, TypeError) as exc:
+    except (EvidenceError, *rows.UNREADABLE) as exc:
         place = f"{row['arm']} {row['stage']}"
         raise EvidenceError(f"run {run_id}, telemetry {row['seq']} ({place}): {exc}") from exc
 
@@ -169,7 +169,7 @@ def read_observations(run_id: str, found: Sequence[rows.Row]) -> list[rows.Obser
     def read(row: rows.Row) -> rows.Observation:
         try:
             return rows.read_observation(row)
-        except (EvidenceError, ValueError, KeyError, TypeError) as exc:
+        except (EvidenceError, *rows.UNREADABLE) as exc:
             names = [row["kind"], row["arm"], row["stage"], row["task"]]
             place = " ".join(str(name) for name in names if name is not None)
             raise EvidenceError(f"run {run_id}, observation {row['seq']} ({place}): {exc}") from exc

@@ -213,7 +213,7 @@ def read_promotion(row: rows.Row) -> Promotion:
     what = f"promotion {row['id']} of run {row['run_id']}"
     try:
         found = Promotion.from_json(read_document(row, what))
-    except (ValueError, KeyError, TypeError) as error:
+    except rows.UNREADABLE as error:
         raise EvidenceError(f"{what} is none: {error}") from error
     if _promotion_row(found) != row:
         raise EvidenceError(f"{what} is listed as another than it says it is: the store is damaged")

@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,9 @@ from benchgate.model.telemetry import (
 )
 from benchgate.store import raw_records
 
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+"""Errors of reading a document that is not the one that was written."""
+
 Row = dict[str, Any]
 Observation = (
     LoadObservation
@@ -88,7 +91,7 @@ def to_json(value: object, what: str) -> str:
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except (ValueError, TypeError) as exc:
+    except UNREADABLE as exc:
         raise StoreError(f"{what} cannot be stored: {exc}; only finite JSON values can") from exc
 
 
@@ -169,9 +172,9 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
         suite, environment = json.loads(row["suite"]), json.loads(row["environment"])
         if not isinstance(suite, dict) or not isinstance(environment, dict):
             raise ValueError("its suite or environment is no JSON object")
-        deployments = {Arm(arm["role"]): Deployment(**json.loads(arm["deployment"])) for arm in arms}
+        deployments = {Arm(arm["role"]): _read_deployment(arm["deployment"]) for arm in arms}
         status = RunStatus(row["status"])
-    except (ValueError, TypeError) as exc:
+    except UNREADABLE as exc:
         raise EvidenceError(f"run {row['id']}: its row or that of an arm cannot be read: {exc}") from exc
     return Run(
         id=row["id"],
@@ -189,6 +192,14 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
         environment=environment,
         arms={arm: deployments[arm] for arm in Arm if arm in deployments},
     )
+
+
+def _read_deployment(text: str) -> Deployment:
+    found = Deployment(**json.loads(text))
+    for name in ("settings", "facts", "price_terms", "token_prices", "price_entry"):
+        if not isinstance(getattr(found, name), dict):
+            raise ValueError(f"`{name}` of a deployment is no JSON object")
+    return found
 
 
 def observation_row(seen: Observation) -> Row:
@@ -239,6 +250,17 @@ def _encoded(columns: ColumnMap) -> Row:
     return {"codec": name, "sha256": codec.digest(data), "data": data}
 
 
+_Type = TypeVar("_Type", str, int)
+
+
+def _typed(row: Mapping[str, Any], name: str, kind: type[_Type]) -> _Type:
+    """Return a value of a row or document. Raises EvidenceError where it is of another type."""
+    value = row[name]
+    if not isinstance(value, kind):
+        raise EvidenceError(f"its {name} is {value!r}")
+    return value
+
+
 def read_observation(row: Mapping[str, Any]) -> Observation:
     """Return the observation of a row. Raises EvidenceError when its bytes are not those that were written."""
     columns: ColumnMap = raw_records.decode(row)
@@ -248,20 +270,20 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
         case "load":
             parts = split_by_use(RequestColumns.from_columns(columns))
             seen = LoadObservation(
-                stage=row["stage"],
+                stage=_typed(row, "stage", str),
                 arm=Arm(row["arm"]),
-                block=row["block"],
-                position=row["position"],
+                block=_typed(row, "block", int),
+                position=_typed(row, "position", int),
                 requests=parts.measured,
-                window_s=meta["window_s"],
+                window_s=float(meta["window_s"]),
                 client=ClientUse.from_document(meta["client"]),
                 left=parts.left,
                 ramp=parts.ramp,
             )
             rows = seen.recorded
         case "quality":
-            items = unpack_rows(EvalItem, columns)
-            seen, rows = QualityObservation(row["task"], Arm(row["arm"]), items, **meta), len(items)
+            items, meta = unpack_rows(EvalItem, columns), {**meta, "harness": dict(meta["harness"])}
+            seen, rows = QualityObservation(_typed(row, "task", str), Arm(row["arm"]), items, **meta), len(items)
         case "divergence":
             seen = divergence_from_json(unpack_rows(DivergenceItem, columns), meta)
             rows = len(seen.items)
@@ -399,8 +421,8 @@ def read_resumptions(run_id: str, events: Sequence[Row]) -> tuple[Resumption, ..
             data = json.loads(event["data"])
             lists = {name: tuple(data[name]) for name in ("again", "set_aside")}
             lists["same_process"] = tuple(data.get("same_process", ()))
-            found.append(Resumption(**{**data, **lists}))
-        except (ValueError, TypeError, KeyError) as exc:
+            found.append(Resumption(**{**data, **lists, "at": _typed(data, "at", str)}))
+        except (EvidenceError, *UNREADABLE) as exc:
             raise EvidenceError(f"run {run_id}: its journal does not tell how it went on: {exc}") from exc
     return tuple(found)
 

@@ -9,13 +9,15 @@ damage for which it holds are those of `mutations.py`:
 - another order of whole records, and of one column among the rows of an execution;
 - rows, executions, blocks, tasks, items, prompts, positions, windows and starts that are there twice, also in place of
   others;
-- one request or one score that is better than it was: this is held only against a regression that was shown (BLOCK),
-  for a run just beyond a limit is honestly within it with one failure less.
+- one request or one score that is better than it was, and scores that are each of another item: this is held only
+  against a regression that was shown (BLOCK), for a run just beyond a limit is honestly within it with one failure
+  less, and items may honestly fail in another order.
 
 It cannot hold for a damage that leaves the evidence of a good candidate. Nobody can tell latencies that were all
 divided by ten from fast ones, and `test_a_whole_forgery_is_beyond_the_claim` shows that the claim is not empty. Nor can
-it for facts whose absence is usual: faults, interruptions, telemetry, optional columns, earlier runs, and the requests
-of a ramp, whose number is not planned and whose failures count. Those are held by the hash of the stored run
+it for facts whose absence is usual: faults, interruptions, telemetry, optional columns, earlier runs, the parts of a
+group of tasks, which the suite does not name, and the requests of a ramp, whose number is not planned and whose
+failures count. Those are held by the hash of the stored run
 (tests/shells/test_store_never_pass.py).
 """
 

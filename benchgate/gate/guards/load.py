@@ -341,10 +341,10 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     """
     for place in traffic_classes(suite):
         tokens, to_limit = _lengths(run, place)
-        n, (baseline, candidate) = len(tokens), tokens.sum(axis=0)
+        n, (baseline, candidate) = len(tokens), tokens.sum(axis=0).tolist()
         if n == 0:
             continue
-        if candidate < _HALF * baseline:
+        if baseline > 0 and candidate < _HALF * baseline:
             what = f"the candidate's answers are {candidate / baseline:.2f} times as long as the baseline's"
             return Violation(f"stage {place.name}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
         silent, reverse = (int(np.count_nonzero(ended)) for ended in _ended_at_once(tokens))
