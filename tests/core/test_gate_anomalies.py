@@ -150,6 +150,19 @@ def test_anomalies_of_both_arms_cast_doubt_on_what_is_measured() -> None:
     assert guard(of_evals(dict.fromkeys(range(200), RUSSIAN), dict.fromkeys(range(200), RUSSIAN))) is not None
 
 
+@pytest.mark.parametrize("worse", ["baseline", "candidate"])
+@pytest.mark.parametrize(("count", "trips"), [(119, False), (120, True)])
+def test_significantly_more_loops_of_one_arm_warn_if_less_than_twice_the_others(
+    worse: str, count: int, trips: bool
+) -> None:
+    more, fewer = dict.fromkeys(range(count), LOOP), dict.fromkeys(range(count, count + 60), LOOP)
+    found = of_evals(fewer, more) if worse == "candidate" else of_evals(more, fewer)
+    result = guard(found)
+    assert result is not None and (result.tripped, result.warns) == (trips, not trips)
+    assert f"{count} of 300 answers of the {worse} alone" in result.reason
+    assert found.outcome is (Outcome.INVALID if trips else Outcome.WARN)
+
+
 def test_one_broken_task_of_several_is_found() -> None:
     asked = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["broken", "large"])
     small = Answers(right_but(60), answers=dict.fromkeys(range(60), ENGLISH))
@@ -193,6 +206,33 @@ def test_shadow_answers_are_held_to_the_same_rule(anomaly: dict[str, object]) ->
             assert result is not None and result.tripped
     assert guard(judge(asked, evidence(asked, rows({}))), "shadow-sound") is None
     assert guard(judge(asked, evidence(asked, [item(n) for n in range(N)])), "shadow-sound") is None
+
+
+def of_shadow(given: list[ShadowItem]) -> GuardResult:
+    asked = suite(EXCESS)
+    result = guard(judge(asked, evidence(asked, given)), "shadow-sound")
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize("unanswered", ["primary", "candidate"])
+def test_shadow_prompts_that_one_arm_did_not_answer_are_no_pairs(unanswered: str) -> None:
+    looping = rows({"candidate_facts": {"looped": True}})
+    other_pair = "own" if unanswered == "primary" else "with_secondary"
+    lost = dict.fromkeys((unanswered, f"{unanswered}_facts", "with_primary", other_pair))
+    result = of_shadow([replace(row, **lost) if n < 10 else row for n, row in enumerate(looping)])  # type: ignore[arg-type]
+    assert result.tripped and "30 of 290 answers of the candidate alone" in result.reason
+    result = of_shadow([replace(row, **lost) if n < 38 else row for n, row in enumerate(looping)])  # type: ignore[arg-type]
+    assert not result.tripped and not result.warns
+
+
+@pytest.mark.parametrize("anomaly", [{"script": "Cyrillic"}, {"language": "German"}])
+def test_baselines_only_answer_has_its_script_and_language_without_a_second(anomaly: dict[str, object]) -> None:
+    changed = rows({"primary_facts": anomaly})
+    once: dict[str, object] = {"secondary": None, "secondary_facts": None, "own": None, "with_secondary": None}
+    result = of_shadow([replace(row, once=True, **once) for row in changed])  # type: ignore[arg-type]
+    assert result.tripped
+    assert f"40 of 300 answers to recorded prompts are in another {next(iter(anomaly))}" in result.reason
 
 
 def test_anomalies_of_shadow_answers_are_stored() -> None:

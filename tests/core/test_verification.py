@@ -190,3 +190,20 @@ def test_items_that_were_not_sent_or_lost_promote_nobody(missing: str) -> None:
         ALL | {missing: (RIGHT[0], Answers(right_but(100)[:60], expected_n=100, harness=KNOWN))},
     ):
         assert verdict(kept).outcome in (Outcome.INVALID, Outcome.BLOCK)
+
+
+def test_check_of_one_task_at_a_stage_judges_that_task_there_alone() -> None:
+    checks = [*CHECKS[:1], {**CHECKS[1], "task": "add"}, CHECKS[2]]
+    asked = suite(gate={"checks": checks})
+    broken = (RIGHT[0], Answers(right_but(100, *range(25)), harness=KNOWN))
+    for name, outcome in (("add@c4", Outcome.BLOCK), ("sort@c4", Outcome.PASS)):
+        found = outcomes(judge(asked, evidence(ALL | {name: broken})))
+        assert found == {"accuracy": Outcome.PASS, "accuracy@add@c4": outcome, "accuracy@r8": Outcome.PASS}
+
+
+def test_stage_that_sent_no_eval_item_promotes_nobody_where_no_task_can_be_sent() -> None:
+    chosen = Answers(right_but(100), harness={**KNOWN, "output_type": "multiple_choice"})
+    found = verdict({"add": (chosen, chosen), "sort": (chosen, chosen)})
+    measured_all = next(guard for guard in found.guards if guard.id == "all-measured")
+    assert found.outcome is Outcome.INVALID
+    assert measured_all.tripped and measured_all.reason == "no eval items were sent among the requests of stage c4"
