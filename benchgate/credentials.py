@@ -23,6 +23,7 @@ _PART = 12  # characters of a credential's beginning or end that are not shown
 _SECRET_NAME = re.compile(
     r"(?:.*_)?(?:key|apikey|pass|passwd|pat|credentials?|cookie)|.*(?:token|secret|password)", re.IGNORECASE
 )
+_ORDINARY = re.compile(r"/.*|[A-Z]?[a-z]{,15}|[A-Z]{,15}|[0-9]{,15}")  # a path, a word, a number
 _LISTS = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")  # name=value pairs, percent-encoded
 _URL_USER = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+@", re.IGNORECASE)
 
@@ -45,14 +46,16 @@ def register(*values: str | None) -> None:
 def register_environment(environment: Mapping[str, str]) -> None:
     """Remember the variables whose names mean a credential, and the passwords in addresses.
 
-    Hooks and libraries that read them (of GitHub, Hugging Face, object stores) may write them into their messages.
+    Hooks and libraries that read them (of GitHub, Hugging Face, object stores) may write them into their messages. A
+    short word or number is left out: a name alone does not make `candidate` or `20261128` a credential, and a report
+    must not lose them. Whatever is used as a credential is registered by what reads it.
     """
     for name, value in environment.items():
         if _LISTS.fullmatch(name.upper()):
             for pair in value.split(","):
                 register(pair.partition("=")[2].strip())
                 register(unquote(pair.partition("=")[2].strip()))
-        elif (_SECRET_NAME.fullmatch(name) and not value.startswith("/")) or _URL_USER.match(value):
+        elif (_SECRET_NAME.fullmatch(name) and not _ORDINARY.fullmatch(value)) or _URL_USER.match(value):
             register(value)
 
 

@@ -74,6 +74,9 @@ def test_text_without_a_credential_stays_as_it_is() -> None:
         ("TOKENIZERS_PARALLELISM", "false-or-true", set()),
         ("PATH", "/usr/bin:/usr/local/bin", set()),
         ("API_KEY", "EMPTY", set()),  # what people write for none
+        ("RELEASE_TOKEN", "candidate", set()),  # a word of every report
+        ("BUILD_KEY", "20261128", set()),
+        ("BUILD_KEY", "20261128-a", {"20261128-a"}),
         ("STORE", "https://example.com/a/b", set()),
     ],
 )  # fmt: skip
