@@ -101,6 +101,14 @@ def test_chat_becomes_messages_with_blocks_tools_and_instructions_beside_them() 
     }
 
 
+@pytest.mark.parametrize("arguments", ["{broken", "[" * 100_000], ids=["broken", "nested too deep"])
+def test_arguments_that_are_no_json_become_an_empty_input(arguments: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    ask = ModelRequest("messages", {"messages": [{"role": "assistant", "tool_calls": [call]}]}, 8)
+    content = [{"type": "tool_use", "id": "c1", "name": "f", "input": {}}]
+    assert ask_body(target(), ask, seed=3)["messages"] == [{"role": "assistant", "content": content}]
+
+
 @pytest.mark.parametrize(
     ("endpoint", "stream", "fields", "path", "body"),
     [
@@ -401,3 +409,13 @@ def test_server_is_asked_for_its_tokenizer_in_its_own_words(engine: str, key: st
 def test_server_without_a_tokenizer_is_an_error(engine: str, answer: Any, said: str) -> None:
     with ScriptedServer(lambda received: [json_response(answer)]) as server, pytest.raises(UsageError, match=said):
         server_vocabulary(target(server.url, engine), "words")
+
+
+def test_a_tokenizer_whose_answer_is_nested_too_deep_is_an_error() -> None:
+    deep = b"[" * 100_000
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(deep)}\r\n\r\n".encode()
+    with (
+        ScriptedServer(lambda received: [head + deep]) as server,
+        pytest.raises(UsageError, match="does not say how many tokens a text is"),
+    ):
+        server_vocabulary(target(server.url, "vllm"), "words")
