@@ -300,12 +300,13 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
     file = arguments.load(path)
     candidates = file.suite.candidates
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
-    labels = (
-        [arguments.label]
-        if not candidates or arguments.label is None
-        else [f"{arguments.label}-{name}" for name in candidates]
-    )
-    for label in labels:
+    if candidates and output.format in (Format.JUNIT, Format.GITLAB):
+        raise UsageError(
+            f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
+            "or --candidate"
+        )
+    labels = {name: arguments.label and f"{arguments.label}-{name}" for name in candidates}
+    for label in labels.values() or [arguments.label]:
         require_new_run(arguments.store, label)
     options.log_new_store(arguments.store)
     each = {name: file.with_arms(None, name) for name in candidates}
@@ -315,18 +316,12 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
         with output.cleared_on_failure() as clear:
             decision = _measure(file, replace(arguments, before_measuring=clear))
         return finish(decision, output)
-    if output.format in (Format.JUNIT, Format.GITLAB):
-        raise UsageError(
-            f"--format {output.format} is of one candidate, and {path} has {len(candidates)}: use --write, "
-            "or --candidate"
-        )
 
     def measure(name: str) -> Decision:
-        # An earlier candidate may have taken the night, and prices hold for one day.
-        label = None if arguments.label is None else f"{arguments.label}-{name}"
-        # Another run may have taken the baseline's server between two candidates.
+        # Another run may have taken the baseline's server between two candidates. An earlier candidate may have taken
+        # the night, and prices hold for one day.
         wait = arguments.wait or name != candidates[0]
-        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=label, wait=wait))
+        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=labels[name], wait=wait))
 
     return conclude_each(candidates, measure, output)
 
