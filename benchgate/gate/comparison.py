@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from benchgate.errors import EvidenceError
 from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
 from benchgate.model.columns import select_rows
 from benchgate.model.deployment import Arm, describe_hardware, engine_version_of
@@ -198,7 +199,14 @@ class UntiedRuns(TiedRuns):
 
 
 def compare(judged: Evidence, reference: Evidence | None = None) -> Comparison:
-    """Return the comparison of a run's candidate with its own baseline, or with the candidate of a stored run."""
+    """Return the comparison of a run's candidate with its own baseline, or with the candidate of a stored run.
+
+    Raises EvidenceError for a run without the deployment of an arm that it was to measure: its row was lost.
+    """
+    for run in (judged, *(() if reference is None else (reference,))):
+        for arm in arms_of(run):
+            if arm not in run.run.arms:
+                raise EvidenceError(f"run {run.run.id}: the row of its {arm} is missing")
     if reference is None:
         return LiveBaseline(judged)
     untied = 1 in (len(arms_of(judged)), len(arms_of(reference)))

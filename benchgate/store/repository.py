@@ -43,7 +43,6 @@ from benchgate.store.run_reference import require_label, resolve, resolve_beside
 from benchgate.store.spool import Recovered, recover
 from benchgate.store.stored_run import Removal, read_runs, run_row
 from benchgate.store.writer import Notify, RunWriter
-from benchgate.suite.schema import arms_of_stored
 
 __all__ = ["RunWriter", "Store", "StoredVerdict"]
 
@@ -251,8 +250,6 @@ class Store:
                     "judged of it",
                     remedies=(Remedy("show its numbers", Command.TREND),),
                 )
-            if missing := [arm for arm in arms_of_stored(run.suite) if arm not in run.arms]:
-                raise EvidenceError(f"run {run_id}: the row of its {missing[0]} is missing")
             context = read_context(connection, run)
         return read_evidence(found, context)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.errors import EvidenceError
 from benchgate.gate.guards.arms import two_deployments
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -90,3 +91,11 @@ def test_of_one_deployment_alone_there_are_no_two() -> None:
     alone = SuiteText([{"metric": "ttft", "max": "1s"}]).suite()
     alone = alone.model_copy(update={"candidate": "baseline", "quality": None, "shadow": None})
     assert not two_deployments(measured(alone), SUITE).known
+
+
+@pytest.mark.parametrize("lost", Arm)
+def test_a_run_whose_row_of_an_arm_was_lost_is_refused(lost: Arm) -> None:
+    evidence = measured(SUITE)
+    kept = {arm: one for arm, one in evidence.run.arms.items() if arm is not lost}
+    with pytest.raises(EvidenceError, match=f"the row of its {lost} is missing"):
+        judge(SUITE, replace(evidence, run=replace(evidence.run, arms=kept)))
