@@ -199,18 +199,19 @@ class UntiedRuns(TiedRuns):
 
 
 def compare(judged: Evidence, reference: Evidence | None = None) -> Comparison:
-    """Return the comparison of a run's candidate with its own baseline, or with the candidate of a stored run.
-
-    Raises EvidenceError for a run without the deployment of an arm that it was to measure: its row was lost.
-    """
-    for run in (judged, *(() if reference is None else (reference,))):
-        for arm in arms_of(run):
-            if arm not in run.run.arms:
-                raise EvidenceError(f"run {run.run.id}: the row of its {arm} is missing")
+    """Return the comparison of a run's candidate with its own baseline, or with the candidate of a stored run."""
     if reference is None:
         return LiveBaseline(judged)
     untied = 1 in (len(arms_of(judged)), len(arms_of(reference)))
     return UntiedRuns(judged, reference) if untied else TiedRuns(judged, reference)
+
+
+def require_arms(*runs: Evidence) -> None:
+    """Raise EvidenceError for a run without the deployment of an arm that it was to measure: its row was lost."""
+    for run in runs:
+        for arm in arms_of(run):
+            if arm not in run.run.arms:
+                raise EvidenceError(f"run {run.run.id}: the row of its {arm} is missing")
 
 
 def arms_of(evidence: Evidence) -> tuple[Arm, ...]:

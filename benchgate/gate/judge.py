@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchgate.gate.checks.evaluate import Judgement, evaluate
-from benchgate.gate.comparison import Comparison, arms_of, compare
+from benchgate.gate.comparison import Comparison, arms_of, compare, require_arms
 from benchgate.gate.cumulative import attempt_notes, creep_checks
 from benchgate.gate.decision import decide, inconclusive, invalid
 from benchgate.gate.error_budget import burn_checks, spent_checks
@@ -60,6 +60,7 @@ def judge(
     suite: Suite, judged: Evidence, reference: Evidence | None = None, *, waivers: Waivers | None = None
 ) -> Verdict:
     """Judge a run's candidate against its own baseline, or against the candidate of a stored run."""
+    require_arms(*(run for run in (judged, reference) if run is not None))
     comparison = compare(judged, reference)
     guards = run_guards(comparison, suite)
     specs = tuple(concrete_checks(suite, judged))
