@@ -52,7 +52,7 @@ class Slope:
     @property
     def rises(self) -> bool:
         """Return True if the interval lies above zero."""
-        return self.lower > 0
+        return not self.lower <= 0
 
 
 def slope_of(at_s: Series, values: Series) -> Slope:
@@ -62,6 +62,8 @@ def slope_of(at_s: Series, values: Series) -> Slope:
     known = np.unique(piece)
     means = np.array([values[piece == one].mean() for one in known])
     minutes = (edges[known] + (edges[1] - edges[0]) / 2) / 60
+    if np.ptp(means) == 0:  # memory that does not change at all: scipy's error of such a line is NaN
+        return Slope(0.0, 0.0, 0.0, float(values.mean()))
     fitted = stats.linregress(minutes, means)
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(known) - 2)) * float(fitted.stderr)
     per_minute = float(fitted.slope)
