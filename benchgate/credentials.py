@@ -23,7 +23,8 @@ _PART = 12  # characters of a credential's beginning or end that are not shown
 _SECRET_NAME = re.compile(
     r"(?:.*_)?(?:key|apikey|pass|passwd|pat|credentials?|cookie)|.*(?:token|secret|password)", re.IGNORECASE
 )
-_ORDINARY = re.compile(r"/.*|[A-Z]?[a-z]{,15}|[A-Z]{,15}|[0-9]{,15}")  # a path, a word, a number
+_PASSWORD_NAME = re.compile(r".*(?:pass|secret)", re.IGNORECASE)
+_ORDINARY = re.compile(r"[A-Z]?[a-z]{,15}|[A-Z]{,15}|[0-9]{,15}")  # a word, a number
 _LISTS = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")  # name=value pairs, percent-encoded
 _URL_USER = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+@", re.IGNORECASE)
 
@@ -47,16 +48,21 @@ def register_environment(environment: Mapping[str, str]) -> None:
     """Remember the variables whose names mean a credential, and the passwords in addresses.
 
     Hooks and libraries that read them (of GitHub, Hugging Face, object stores) may write them into their messages. A
-    short word or number is left out: a name alone does not make `candidate` or `20261128` a credential, and a report
-    must not lose them. Whatever is used as a credential is registered by what reads it.
+    short word or number is left out, except of a password: a name like `BUILD_KEY` alone does not make `candidate` or
+    `20261128` a credential, and a report must not lose them.
     """
     for name, value in environment.items():
         if _LISTS.fullmatch(name.upper()):
             for pair in value.split(","):
                 register(pair.partition("=")[2].strip())
                 register(unquote(pair.partition("=")[2].strip()))
-        elif (_SECRET_NAME.fullmatch(name) and not _ORDINARY.fullmatch(value)) or _URL_USER.match(value):
+        elif (_SECRET_NAME.fullmatch(name) and not _is_ordinary(name, value)) or _URL_USER.match(value):
             register(value)
+
+
+def _is_ordinary(name: str, value: str) -> bool:
+    """Return True for a path, and for a short word or number unless the variable's name means a password."""
+    return value.startswith("/") or (not _PASSWORD_NAME.match(name) and _ORDINARY.fullmatch(value) is not None)
 
 
 def forget_all() -> None:

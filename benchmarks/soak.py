@@ -51,7 +51,7 @@ class Slope:
 
     @property
     def rises(self) -> bool:
-        """Return True if the interval lies above zero."""
+        """Return True if the interval lies above zero, or is undefined."""
         return not self.lower <= 0
 
 

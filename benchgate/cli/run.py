@@ -221,7 +221,7 @@ class RunArguments:
         return file if only is None else file.changed(lambda suite: only_part(suite, only.value))
 
     def require_ready(self, file: SuiteFile) -> None:
-        """Refuse what cannot be measured, before that which measures is imported. Raises UsageError and SuiteError."""
+        """Raise UsageError or SuiteError for what cannot be measured, without importing what measures."""
         from benchgate.pipeline.preflight import require_ready
 
         with file.located_errors():

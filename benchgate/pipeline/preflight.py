@@ -1,6 +1,6 @@
 """Before a run: refuse what cannot succeed on this machine, with its variables and its allowances.
 
-What measures is imported for suites that need it alone: a refusal should not have to wait for it.
+Slow imports happen only for suites that need them: a refusal should not have to wait for them.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr("tempfile.tempdir", None)
 
 
-@pytest.mark.parametrize("store_text", [pytest.param("false", marks=pytest.mark.slow), "true"])
+@pytest.mark.parametrize("store_text", ["false", "true"])
 def test_no_key_is_written_whatever_the_servers_repeat(tmp_path: Path, temporary: Path, store_text: str) -> None:
     folder = tmp_path
     said: list[tuple[str, bytes]] = []

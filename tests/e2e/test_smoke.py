@@ -13,7 +13,7 @@ from benchgate.model.deployment import Arm
 from tests.e2e.command import document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, answering
 
-pytestmark = [pytest.mark.beside, pytest.mark.slow]
+pytestmark = pytest.mark.beside
 
 
 SUITES = Path(__file__).parents[2] / "suites"

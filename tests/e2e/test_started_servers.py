@@ -54,7 +54,6 @@ def suite(folder: Path, port: int, *run: str) -> None:
     (folder / "started.yaml").write_text(text)
 
 
-@pytest.mark.slow
 def test_cold_starts_of_a_server_of_ones_own_are_timed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     port = free_port()
     suite(tmp_path, port)

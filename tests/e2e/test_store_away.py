@@ -97,7 +97,6 @@ def test_store_removed_in_the_middle_costs_neither_verdict_nor_evidence(tmp_path
     require_recovered(tmp_path, result)
 
 
-@pytest.mark.slow
 def test_store_on_a_full_disk_costs_neither_verdict_nor_evidence(tmp_path: Path) -> None:
     """No file may grow beyond a size that the store reaches, and the spool does not."""
     Store.open(str(tmp_path / STORE)).close()

@@ -243,7 +243,6 @@ def loaded(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("extra", COMMANDS)
 def test_without_an_extra_a_command_names_what_to_install(base: Path, loaded: Path, extra: str) -> None:
     done = run(base, *shlex.split(COMMANDS[extra]), folder=loaded)
@@ -270,7 +269,6 @@ def required(extra: str) -> set[str]:
     return found - {"benchgate"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("extra", COMMANDS)
 def test_with_an_extra_the_wheel_installs_and_the_command_goes_on(
     wheel: Path, loaded: Path, tmp_path: Path, extra: str
@@ -283,7 +281,6 @@ def test_with_an_extra_the_wheel_installs_and_the_command_goes_on(
     assert "pip install" not in done.stderr, done.stderr
 
 
-@pytest.mark.slow
 def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     """From a clone, so that nothing that git does not know gets into it."""
     clone = tmp_path / "clone"
@@ -304,7 +301,6 @@ def test_the_installed_program_answers(full: Path, tmp_path: Path) -> None:
     assert "Usage: benchgate" in done.stdout
 
 
-@pytest.mark.slow
 def test_the_shipped_suite_blocks_a_broken_model_from_the_wheel_in_another_folder(full: Path, tmp_path: Path) -> None:
     """With less of everything than `benchgate demo` asks, which takes a minute and runs in CI on every push."""
     (shipped,) = full.parent.parent.glob("lib/python*/site-packages/benchgate/_suites/demo.yaml")

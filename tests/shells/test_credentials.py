@@ -76,6 +76,8 @@ def test_text_without_a_credential_stays_as_it_is() -> None:
         ("API_KEY", "EMPTY", set()),  # what people write for none
         ("RELEASE_TOKEN", "candidate", set()),  # a word of every report
         ("BUILD_KEY", "20261128", set()),
+        ("PGPASSWORD", "correcthorse", {"correcthorse"}),  # libpq reads it, and a password is often a word
+        ("CLIENT_SECRET", "12345678", {"12345678"}),
         ("BUILD_KEY", "20261128-a", {"20261128-a"}),
         ("STORE", "https://example.com/a/b", set()),
     ],

@@ -186,7 +186,6 @@ def test_router_passes_on_what_is_asked_and_adds_up_what_happened(routed: Sim) -
     assert document(routed, "/sim/replicas/7/kill", {}) == (404, {"detail": "there is no replica 7; the last is 1"})
 
 
-@pytest.mark.slow
 def test_requests_of_a_dead_replica_are_shared_by_all_the_others() -> None:
     with serve_sim(sim_settings(ttft_s=0, itl_s=0, replicas=3)) as sim:
         sim.kill(1)
@@ -225,7 +224,6 @@ def test_client_that_leaves_the_router_frees_its_place_on_the_replica(routed: Si
     assert (truth["aborted"], truth["in_flight"], sum(one["in_flight"] for one in truth["replicas"])) == (1, 0, 0)
 
 
-@pytest.mark.slow
 def test_killed_replica_is_gone_and_breaks_what_it_was_answering_and_nothing_else(routed: Sim) -> None:
     routed.reset()
     home = home_of(routed, "mine")

@@ -21,14 +21,12 @@ def spread(sim: Sim) -> list[int]:
     return [one["requests"] for one in sim.replicas()]
 
 
-@pytest.mark.slow
 def test_requests_are_spread_by_weight() -> None:
     with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.0, replicas=3, weights=(2, 1, 1))) as sim:
         run(sim.url, closed(16))
         assert spread(sim) == [8, 4, 4]
 
 
-@pytest.mark.slow
 def test_one_replica_may_differ() -> None:
     unlike = {"1": {"itl_s": 0.04}}
     with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.005, replicas=2, unlike=unlike)) as sim:
@@ -39,7 +37,6 @@ def test_one_replica_may_differ() -> None:
 SPLIT = sim_settings(model="scripted", replicas=3, prefill_replicas=1, transfer_s=0.01, prefill_s=0.001, decode_s=0.005)
 
 
-@pytest.mark.slow
 def test_a_prompt_is_read_by_one_replica_and_answered_by_another() -> None:
     with serve_sim(SPLIT) as sim:
         result = run(sim.url, closed(12, 3))
@@ -60,7 +57,6 @@ def test_a_prompt_is_read_by_one_replica_and_answered_by_another() -> None:
     assert counted["prefilled_requests"] == 12
 
 
-@pytest.mark.slow
 def test_an_error_of_the_replica_that_reads_is_the_answer() -> None:
     with serve_sim(SPLIT) as sim:
         body = {"model": "unknown", "messages": [{"role": "user", "content": "a"}]}
@@ -85,7 +81,6 @@ def test_a_replica_that_drains_finishes_its_answers_and_takes_no_more() -> None:
         assert [one["state"] for one in sim.replicas()] == ["up", "up"]
 
 
-@pytest.mark.slow
 def test_a_cache_that_is_emptied_finds_less() -> None:
     body = {"model": "sim", "prompt": " ".join(map(str, range(65))), "max_tokens": 1}
     hits = []

@@ -137,7 +137,6 @@ def scraping(every_s: float, **instances: Sim) -> ScriptedServer:
     return Prometheus(answer)
 
 
-@pytest.mark.slow
 def test_prometheus_tells_replicas_apart_and_its_last_scrape_is_after_the_stage() -> None:
     with ExitStack() as stack:
         first, second = (stack.enter_context(serve_sim(SIM)) for _ in range(2))
