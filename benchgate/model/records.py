@@ -556,18 +556,17 @@ def pack_rows(rows: Sequence[EvalItem] | Sequence[ShadowItem] | Sequence[Diverge
 
 def unpack_rows(kind: type[_Item], columns: ColumnMap) -> tuple[_Item, ...]:
     """Unpack rows of `pack_rows`. Columns like `own.differs` become objects, None where they have no values."""
-    items = []
-    for row in _rows(columns):
-        gathered: dict[str, Any] = {}
-        for name, value in row.items():
-            whole, dot, part = name.partition(".")
-            if not dot:
-                gathered[name] = value
-            elif value is not None:
-                gathered.setdefault(whole, {})[part] = value
-        parts = {name: _PARTS[name](**gathered[name]) for name in _PARTS if name in gathered}
-        items.append(kind(**{**gathered, **parts}))
-    return tuple(items)
+    plain = {name: _values(name.rpartition(".")[2], column) for name, column in columns.items()}
+    for whole, part in _PARTS.items():
+        inner = {name.partition(".")[2]: plain.pop(name) for name in columns if name.startswith(f"{whole}.")}
+        if inner:
+            plain[whole] = [_part(part, inner, values) for values in zip(*inner.values(), strict=True)]
+    return tuple(kind(**dict(zip(plain, values, strict=True))) for values in zip(*plain.values(), strict=True))
+
+
+def _part(kind: type[Any], names: Iterable[str], values: Iterable[Any]) -> Any:
+    known = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    return kind(**known) if known else None
 
 
 def _column(name: str, values: list[Any]) -> Any:
@@ -576,18 +575,13 @@ def _column(name: str, values: list[Any]) -> Any:
     return _ints(values) if name in _NUMBERS or name in _TRUTHS else tuple(values)
 
 
-def _rows(columns: ColumnMap) -> list[dict[str, Any]]:
-    plain: dict[str, list[Any]] = {}
-    for name, column in columns.items():
-        kind = name.rpartition(".")[2]
-        if not isinstance(column, np.ndarray):
-            word = _WORDS.get(kind)
-            plain[name] = [v if v is None or word is None else word(v) for v in column]
-        elif column.dtype.kind == "f":
-            plain[name] = [None if np.isnan(v) else float(v) for v in column]
-        elif kind in _TRUTHS:
-            plain[name] = [None if v == ABSENT else bool(v) for v in column]
-        else:
-            plain[name] = [None if v == ABSENT else int(v) for v in column]
-    names = list(plain)
-    return [dict(zip(names, values, strict=True)) for values in zip(*plain.values(), strict=True)]
+def _values(kind: str, column: Any) -> list[Any]:
+    if not isinstance(column, np.ndarray):
+        word = _WORDS.get(kind)
+        return list(column) if word is None else [v if v is None else word(v) for v in column]
+    values = column.tolist()
+    if column.dtype.kind == "f":
+        return [None if v != v else v for v in values]
+    if kind in _TRUTHS:
+        return [None if v == ABSENT else bool(v) for v in values]
+    return [None if v == ABSENT else v for v in values]
