@@ -24,7 +24,7 @@ import os
 import pty
 import re
 import resource
-import threading
+import subprocess
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -136,20 +136,15 @@ def run_watched(job: Job) -> Document:
     from benchgate.cli.load import live_display
 
     ours, theirs = pty.openpty()
-    reader = threading.Thread(target=_drain, args=(ours,), daemon=True)
-    reader.start()
     with (
+        subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as screen,
         os.fdopen(theirs, "w") as terminal,
         contextlib.redirect_stderr(terminal),
         live_display(job.seconds, None) as display,
     ):
-        return run_benchgate(job, lambda figures: display.watch("load", figures))
-
-
-def _drain(terminal: int) -> None:
-    with contextlib.suppress(OSError):  # the other end was closed
-        while os.read(terminal, 65_536):
-            pass
+        document = run_benchgate(job, lambda figures: display.watch("load", figures))
+        screen.terminate()
+    return document
 
 
 async def httpx_lines(job: Job, seen: Seen) -> None:

@@ -448,10 +448,12 @@ def live_display(duration_s: float | None, requests: int | None) -> Iterator[_Di
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=stderr_console(), transient=True, redirect_stdout=False, redirect_stderr=False) as live:
+    with Live(
+        console=stderr_console(), auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False
+    ) as live:
 
         def show(line: str) -> None:
-            live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"))
+            live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         def keep(line: str) -> None:
             for part in fitting(line, live.console.width):

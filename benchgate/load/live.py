@@ -1,8 +1,8 @@
 """Figures of a stage under way, for a display.
 
 They are read by the process that waits for the workers, from the spools that these write anyway. So a display costs
-the measurement nothing, and shows what the result will show: answers are decoded as they are after the stage. Where
-there are more answers than there is time for, the rest is counted and not decoded.
+the measurement nothing, and shows what the result will show: answers are decoded as they are after the stage. That is
+done with a few of them in each reading; of the rest, only errors of the exchange and of its status are counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchgate.model.request_metrics import quantile
 from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000
-_DECODING_S = 0.05  # in each reading
+_DECODING_S = 0.004  # in each reading, of which there is one a second
 _RATE_WINDOW_S = 5.0
 _REASONS = 3
 _SAMPLE = 2_000  # latest decoded requests
@@ -40,8 +40,8 @@ _PLAIN = ModelRequest("chat", {}, None)
 class LiveFigures:
     """A stage so far. Latencies are medians of its latest answers; None where there is none yet.
 
-    `ended` counts requests of the ramp too. `failed` are those seen among the decoded ones. `reasons` are the
-    commonest failures of a whole stage.
+    `ended` counts requests of the ramp too. `failed` lacks those whose answers turn out to be wrong after the stage.
+    `reasons` are the commonest failures of a whole stage.
     """
 
     elapsed_s: float
@@ -123,6 +123,7 @@ class StageMonitor:
                 self._ended += 1
                 entry = tail.entry(place) if time.monotonic() < until_s else None
                 if entry is None:
+                    self._failed += tail.has_fault(place)
                     continue
                 request = find(entry.number)
                 ask = _PLAIN if request is None else request.ask

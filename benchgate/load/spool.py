@@ -36,6 +36,8 @@ _BEGINNING = struct.Struct("<IIq")  # of a frame, with the number of its request
 # number, intended_ns, epoch_ns, sent_ns, over_ns, where the body begins and its length, flags, error, reconnects,
 # how long its connection was being opened, sizes of head, words and marks
 _FIXED = struct.Struct("<qqqqqqqBBIqIII")
+_ERROR, _HEAD_SIZE = 8, 11  # their places in it
+_STATUS_BYTES = len(b"HTTP/1.1 200")  # at the beginning of the head
 _SENT, _WHOLE, _UNANSWERED, _CHUNKED, _LEFT, _LEAD, _TAIL = 1, 2, 4, 8, 16, 32, 64
 _NONE = -1  # instead of a length or a time
 _ERRORS = tuple(ErrorClass)  # a fault's class by its place, from 1; 0 is no fault
@@ -148,6 +150,14 @@ class SpoolTail:
     def entry(self, place: tuple[int, int]) -> SpoolEntry | None:
         """Return the response at a place; None if its bytes are damaged."""
         return None if self._fd is None else _read_at(self._fd, *place)
+
+    def has_fault(self, place: tuple[int, int]) -> bool:
+        """Return True if the exchange at a place failed, or its status says so; its body is not looked at."""
+        if self._fd is None:
+            return False
+        begin = os.pread(self._fd, _FRAME.size + _FIXED.size + _STATUS_BYTES, place[0])
+        fixed = _FIXED.unpack_from(begin, _FRAME.size)
+        return bool(fixed[_ERROR]) or (fixed[_HEAD_SIZE] > 0 and not begin.endswith(b" 200"))
 
 
 def _read_at(fd: int, at: int, end: int) -> SpoolEntry | None:

@@ -130,11 +130,15 @@ def _prepared(target: Target, requests: Requests, level: Level, folder: Path) ->
 
 def _run(sending: StageRunner, start: Start | None, *, ends_on_sigterm: bool) -> StageTimings:
     async def run() -> StageTimings:
-        if ends_on_sigterm and (task := asyncio.current_task()) is not None:
-            loop = asyncio.get_running_loop()
-            # One round later: whoever waits for an answer that has come takes it first.
-            loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_soon(task.cancel))
-        return await sending.run(start)
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        if not ends_on_sigterm or task is None:
+            return await sending.run(start)
+        # One round later: whoever waits for an answer that has come takes it first.
+        loop.add_signal_handler(signal.SIGTERM, lambda: loop.call_soon(task.cancel))
+        try:
+            return await sending.run(start)
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)  # a closed uvloop would go on swallowing it
 
     collects = gc.isenabled()
     gc.disable()  # a collection in the middle of a stage would stop the clock of every stream
@@ -167,7 +171,7 @@ _READY = "ready"
 _STUCK_S = 60.0  # without any use of CPU: a worker at work uses some every few milliseconds
 _STOP_S = 10.0
 _END_S = 5.0  # to keep what was answered
-_TICK_S = 0.5
+_TICK_S = 1.0
 
 
 class WorkerProcess:
@@ -222,7 +226,7 @@ class WorkerProcess:
     def result(self, tick: Callable[[], None] | None = None) -> StageResult | None:
         """Wait for the result of its shard; None when the process was lost. Raises the BenchgateError that it met.
 
-        `tick` is called about twice a second meanwhile.
+        `tick` is called about once a second meanwhile.
         """
         self.watch()
         while not self._pipe.poll(_STUCK_S if tick is None else _TICK_S):
@@ -323,7 +327,7 @@ class Fleet:
     The processes live as long as the fleet. One that is lost does not take the stage with it: what it had answered is
     read from its spool, what it had not is recorded as never sent, and the stage reports the loss. Answers are kept in
     files of `folder` until the next stage begins or the fleet ends; without one in a temporary folder. `fork` is that
-    of `WorkerProcess`. `watch` gets the figures of a stage under way about twice a second.
+    of `WorkerProcess`. `watch` gets the figures of a stage under way about once a second.
     """
 
     def __init__(

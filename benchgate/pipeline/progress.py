@@ -24,7 +24,7 @@ class Phase:
 class Progress:
     """Listener to the progress of a run. Every method does nothing here: override those of interest.
 
-    `watches_requests` asks for the figures of a stage under way, about twice a second.
+    `watches_requests` asks for the figures of a stage under way, about once a second.
     """
 
     watches_requests = False

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError
+from benchgate.load import live
 from benchgate.load.live import LiveFigures
 from benchgate.load.results import merged
 from benchgate.load.scheduler import InFlight
@@ -20,12 +21,12 @@ from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage
 from benchgate.load.spool import SpoolWriter
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import SyntheticRequests
-from benchgate.load.workers import Fleet, run_shard
+from benchgate.load.workers import Fleet, WorkerProcess, run_shard
 from benchgate.load.workers import _serve as workers_serve
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
-from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
+from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
 Asked = tuple[int, int | None, str, int]
@@ -170,6 +171,45 @@ def test_a_watched_stage_shows_what_has_ended_and_what_is_in_flight(workers: int
     assert (len(result.requests), halfway.failed) == (4, 1)
     assert halfway.ttft_p50_s == pytest.approx(float(request_metrics.ttft_s(result.requests)[0]))
     assert halfway.elapsed_s > 0
+
+
+def test_a_watched_stage_counts_the_failures_of_answers_that_it_has_no_time_to_decode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live, "_DECODING_S", 0.0)
+    seen, shown = list[LiveFigures](), threading.Event()
+
+    def watch(figures: LiveFigures) -> None:
+        seen.append(figures)
+        if figures.ended == 3:
+            shown.set()
+
+    def respond(received: Received) -> Iterable[Step]:
+        while received.prompt == "prompt 3" and not shown.is_set():
+            yield 0.02
+        if received.prompt == "prompt 2":
+            yield ABORT
+        yield WHOLE if received.prompt != "prompt 1" else json_response({}, status=500)
+
+    with ScriptedServer(respond) as server, Fleet(1, watch=watch) as fleet:
+        fleet.run(shard_of(server.url, closed(4, concurrency=2)))
+    so_far = next(figures for figures in seen if figures.ended == 3)
+    assert (so_far.failed, so_far.ttft_p50_s) == (2, None)
+
+
+@pytest.mark.parametrize("fork", [True, False])
+def test_a_worker_between_two_stages_ends_by_sigterm(fork: bool) -> None:
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        process = WorkerProcess(fork=fork)
+        process.begin(shard_of(server.url, closed(1)))
+        assert process.is_ready(time.monotonic() + 60)
+        process.start(time.time_ns())
+        assert process.result() is not None
+        child = next(one for one in multiprocessing.active_children() if one.pid == process.pid)
+        child.terminate()
+        child.join(60)
+        process.stop()
+    assert child.exitcode == -signal.SIGTERM
 
 
 def test_worker_that_starts_late_says_so() -> None:

@@ -497,7 +497,7 @@ def run_load_test(
 
     A server that fails every request gives a document too. So does an interrupted load, with what had been answered by
     then and `partial` true. `note` gets a line where the warm-up did not come to its end, `watch` the figures so far
-    about twice a second. Raises what `exclusive_server` and `with_model` do.
+    about once a second. Raises what `exclusive_server` and `with_model` do.
     """
     options = with_model(options)
     target, engine = target_of(options)
