@@ -309,7 +309,7 @@ def load(
         proxy=proxy,
         audit=audit,
         warmup=warmup,
-        client=_client_profile(store) if workers == "auto" and cluster is None else None,
+        client=lambda: _client_profile(store),
         cpus=usable_cpus(),
     )
     levels = dict(lowest=lowest, highest=highest, target=target, resolution=resolution)

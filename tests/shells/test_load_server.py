@@ -148,7 +148,7 @@ def test_without_a_terminal_the_figures_are_a_line_every_15_s(
 
 def test_a_load_is_watched_from_its_warm_up_on() -> None:
     phases: list[str] = []
-    with ScriptedServer(lambda received: [0.7, WHOLE]) as server:
+    with ScriptedServer(lambda received: [1.2, WHOLE]) as server:
         typed: dict[str, Any] = {"url": server.url, "model": "m", "engine": "openai", "workers": "1", "warmup": "2"}
         options = LoadOptions.parse(**typed, concurrency=2, requests=2)
         run_load_test(options, watch=lambda phase, figures: phases.append(phase))

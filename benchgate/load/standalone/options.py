@@ -16,8 +16,6 @@ from pydantic import ValidationError
 
 from benchgate import units
 from benchgate.errors import SuiteError, TargetError, UsageError
-from benchgate.load.client_delay import audit_refusal
-from benchgate.load.traces import load_trace
 from benchgate.model.arrivals import (
     POISSON,
     ArrivalProcess,
@@ -151,6 +149,8 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
     """Read `requests` rows of a trace, or those within `duration_s`. Raises SuiteError, or ValueError if too few."""
     if not 0 < speed <= _MOST_SPEED:
         raise ValueError(f"{speed:g} is no speed; write a number above 0 and at most {_MOST_SPEED:,}, like 2")
+    from benchgate.load.traces import load_trace  # importing its formats takes time
+
     rows = load_trace(Path(path), requests or _MOST_ROWS)
     if requests is not None and len(rows) < requests:
         raise ValueError(f"{path} has {len(rows):,} rows, fewer than the {requests:,} requests; ask for fewer")
@@ -355,13 +355,14 @@ class LoadOptions:
         proxy: str | None = None,
         audit: bool = False,
         warmup: str = "auto",
-        client: ClientProfile | None = None,
+        client: Callable[[], ClientProfile | None] = lambda: None,
         cpus: int = 1,
     ) -> Self:
         """Parse texts as typed. Raises UsageError, which says what was found and what to write.
 
         Variables that `headers` refer to are read here, and so are the files of certificates. `cpus` is how many cores
-        there are, and `client` what one worker was measured to deliver on one; None: the usual cost is assumed.
+        there are. `client` is called once nothing is refused, and gives what one worker was measured to deliver on one;
+        None: the usual cost is assumed.
         """
         rate_rps = None if rate is None else _read("--rate", read_rate_rps, rate)
         duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)
@@ -406,8 +407,11 @@ class LoadOptions:
             from benchgate.load.cluster import require_scheduler  # slow to import
 
             require_scheduler(cluster)
-        if audit and (refusal := audit_refusal(server)) is not None:
-            raise UsageError(f"--audit: {refusal}")
+        if audit:
+            from benchgate.load.client_delay import audit_refusal  # slow to import
+
+            if (refusal := audit_refusal(server)) is not None:
+                raise UsageError(f"--audit: {refusal}")
         options = cls(
             url=base,
             model=model or "",
@@ -441,7 +445,7 @@ class LoadOptions:
         )
         if options.workers is not None or cluster is not None:
             return options
-        return replace(options, workers=workers_to_start([options.demand], client, default_workers(cpus)))
+        return replace(options, workers=workers_to_start([options.demand], client(), default_workers(cpus)))
 
 
 def _read_address(url: str, endpoint: str | None) -> tuple[str, ServerAddress, Endpoint, str | None]:
