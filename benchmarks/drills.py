@@ -113,12 +113,17 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
     "endpoints": (
         Fault(
             "answers break off after four tokens",
-            settings(faults=["cut-after:4"]),
+            settings(faults=["cut-after:4@75%"]),
             ("error_rate",),
-            every=(
-                *(f"error_rate@{stage}" for stage in ("messages", "generate", "infer")),
-                *(f"e2e-p50@{stage}" for stage in ("triton", "predictions")),
-            ),
+            every=tuple(f"error_rate@{stage}" for stage in ("chat", "messages", "generate", "infer")),
+        ),
+    ),
+    "grpc-inference": (
+        Fault(
+            "streams break off after four tokens",
+            settings(faults=["cut-after:4@75%"]),
+            ("error_rate",),
+            every=("error_rate@grpc",),
         ),
     ),
     "gray-replica": (

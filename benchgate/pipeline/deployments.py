@@ -294,7 +294,7 @@ def _served(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterator[T
     except UsageError as fault:
         raise TargetError(f"the deployment {name!r} did not start: {fault}") from fault
     try:
-        yield Target(arm, sim.url, spec.sim.model, dialect_of(spec))
+        yield Target(arm, sim.url, spec.sim.model, dialect_of(spec), grpc=sim.grpc)
     finally:
         child_process.stop(sim.process)
 

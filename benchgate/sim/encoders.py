@@ -17,8 +17,10 @@ from typing import NamedTuple
 from benchgate.sim.content import LAP_BITS, MASK, WORDS, TokenKind, start_of, stride_of
 from benchgate.sim.http_server import EVENT_STREAM, JSON_TYPE, TEXT_TYPE
 from benchgate.sim.requests import ApiRequest
+from benchgate.targets.grpc_messages import write_answer, write_stream_answer
 
 DONE = b"data: [DONE]\n\n"
+FRAME = struct.Struct(">BI")  # before each message of gRPC: whether it is compressed, and its length
 _CHAT_TAIL = b'"},"logprobs":null,"finish_reason":null}]}\n\n'
 _TEXT_TAIL = b'","logprobs":null,"finish_reason":null}]}\n\n'
 
@@ -558,6 +560,42 @@ class InferenceScript(Script):
         tensor = {"name": "text_output", "datatype": "BYTES", "shape": [1], "data": [text]}
         answer = {"id": f"{self._number:016x}", "model_name": self._request.model, "model_version": "1"}
         return json.dumps(answer | {"outputs": [tensor]} if reason != "abort" else {"error": "aborted"}).encode()
+
+
+class GrpcScript(Script):
+    """Encoder of KServe's inference over gRPC: every event is a framed message, and the last one says that it is."""
+
+    document_type = stream_type = "application/grpc"
+
+    def __init__(self, request: ApiRequest, number: int, created: int) -> None:
+        self._request = request
+
+    def tokens(self, first: int, count: int, reason: str | None = None) -> list[bytes]:
+        """Return the tokens in one message."""
+        text = self._request.answer.text(first, count)
+        return [framed(write_stream_answer(write_answer(self._request.model, text, is_final=False)))]
+
+    def closing(self, reason: str, usage: Usage | None) -> list[bytes]:
+        """Return the last message, which has no output, or an error for an answer that was aborted."""
+        if reason == "abort":
+            return [framed(write_stream_answer(error="aborted"))]
+        return [framed(write_stream_answer(write_answer(self._request.model, None, is_final=True)))]
+
+    def error(self, document: object) -> bytes:
+        """Return an error inside a stream."""
+        error = _tgi_error(document)
+        return framed(write_stream_answer(error=str(error.get("error") if isinstance(error, dict) else error)))
+
+    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+        """Return the whole answer as one message; one that was aborted has no output."""
+        text = self._request.answer.text(0, 0 if empty else self._request.output_tokens)
+        answer = write_answer(self._request.model, None if reason == "abort" else text, is_final=True)
+        return framed(bytes(answer.SerializeToString()))
+
+
+def framed(message: bytes) -> bytes:
+    """Return a message behind its length, as gRPC writes it."""
+    return FRAME.pack(0, len(message)) + message
 
 
 class PredictionScript(Script):

@@ -11,6 +11,7 @@ from typing import Any
 from benchgate.model.request import ENDPOINTS, Endpoint, endpoint_at
 from benchgate.sim.encoders import (
     ChoiceScript,
+    GrpcScript,
     InferenceScript,
     MessageScript,
     PredictionScript,
@@ -23,6 +24,7 @@ from benchgate.sim.encoders import (
 )
 from benchgate.sim.requests import (
     ApiRequest,
+    Refused,
     RequestBody,
     parse_embedding,
     parse_generation,
@@ -33,6 +35,7 @@ from benchgate.sim.requests import (
     request_body,
 )
 from benchgate.suite.simulator import SimSettings
+from benchgate.targets.grpc_messages import read_request
 
 Body = dict[str, Any]
 
@@ -54,7 +57,7 @@ class ServedEndpoint:
         if model is not None:
             data["model"] = model
         if spec.stream_path is not None:
-            data["stream"] = path.endswith("_stream")
+            data["stream"] = path.rpartition("/")[2] == spec.stream_path.rpartition("/")[2]
         return self.parse(request_body(self.endpoint, data, settings))
 
 
@@ -124,6 +127,22 @@ def _from_infer(data: Body) -> Body:
     return {"prompt": texts[0] if texts else None, **_object(data.get("parameters"))}
 
 
+def _read_grpc(message: bytes) -> Body:
+    try:
+        return read_request(message)
+    except ValueError as error:
+        raise Refused(400, str(error), "Bad Request", "body") from None
+
+
+def _from_grpc(data: Body) -> Body:
+    """Spell the tensors of Triton's backend of vLLM as a completion; of other tensors the first text is the prompt."""
+    texts = {tensor["name"]: tensor["data"] for tensor in data["inputs"] if tensor["datatype"] == "BYTES"}
+    sampling = "".join(texts.pop("sampling_parameters", [])) or "{}"
+    prompts = [*texts.get("text_input", []), *(text for data in texts.values() for text in data)]
+    spelled = {"model": data["model_name"] or None, "prompt": prompts[0] if prompts else None}
+    return {**_object(data["parameters"]), **read_object(sampling.encode()), **spelled}
+
+
 def _object(found: object) -> Body:
     return found if isinstance(found, dict) else {}
 
@@ -140,6 +159,7 @@ SERVED: Mapping[Endpoint, ServedEndpoint] = MappingProxyType(
             ServedEndpoint("triton-generate", TritonScript, translate=_from_triton),
             ServedEndpoint("predictions", PredictionScript, translate=_from_predictions),
             ServedEndpoint("infer", InferenceScript, translate=_from_infer),
+            ServedEndpoint("grpc-infer", GrpcScript, translate=_from_grpc, read=_read_grpc),
             ServedEndpoint("embeddings", VectorScript, parse_embedding),
             ServedEndpoint("rerank", VectorScript, parse_ranking),
             ServedEndpoint("transcriptions", TranscriptScript, parse_transcription, read=read_form),
@@ -149,8 +169,8 @@ SERVED: Mapping[Endpoint, ServedEndpoint] = MappingProxyType(
 
 
 def served_at(path: str) -> ServedEndpoint | None:
-    """Return the endpoint at a path; None for any other."""
+    """Return the endpoint at a path of HTTP; None for any other."""
     found = endpoint_at(path)
     if found is None:
         return SERVED["rerank"] if path == "/rerank" else None
-    return SERVED.get(found[0])
+    return None if ENDPOINTS[found[0]].by_grpc else SERVED.get(found[0])

@@ -12,7 +12,7 @@ from time import monotonic_ns
 from benchgate.sim.content import AnswerText, json_pieces, word
 from benchgate.sim.encoders import Usage
 from benchgate.sim.ground_truth import Outcome
-from benchgate.sim.http_server import LAST_CHUNK, TEXT_TYPE, Connection, chunk, head, whole
+from benchgate.sim.http_server import LAST_CHUNK, TEXT_TYPE, Line, chunk, head, whole
 from benchgate.sim.replies import Reply, ReplyContext, ServerState, stream_head
 from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
@@ -102,7 +102,7 @@ def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
 class FaultyReply(Reply):
     """Common part of faulty streams and documents: stalls, silence, and the moment of the fault."""
 
-    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+    def __init__(self, context: ReplyContext, line: Line, state: ServerState) -> None:
         super().__init__(context, line, state)
         self._fault = context.fault
         self._written_ns = context.received_ns  # when the last tokens were written
@@ -137,7 +137,7 @@ class FaultyReply(Reply):
 class FaultyStream(FaultyReply):
     """A faulty stream, event by event."""
 
-    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+    def __init__(self, context: ReplyContext, line: Line, state: ServerState) -> None:
         super().__init__(context, line, state)
         self._pending = 0
         self._written = 0  # tokens

@@ -240,6 +240,28 @@ class OpenReply(Protocol):
         """Give up: the connection is lost."""
 
 
+class Line(Protocol):
+    """What takes the bytes of the response to one request: a connection, or a call over gRPC."""
+
+    reply: OpenReply | None  # the request being answered
+    received_ns: int
+    late_writes: int
+
+    @property
+    def write(self) -> Callable[[bytes], None]:
+        """Return the function that takes bytes of the response."""
+
+    @property
+    def congested(self) -> bool:
+        """Return True while written bytes wait for the kernel."""
+
+    def done(self, *, keep: bool) -> None:
+        """End the response."""
+
+    def reset(self) -> None:
+        """Break off the response, as a connection breaks."""
+
+
 _ROOM = memoryview(bytearray(2**16))  # of all connections: what is read is taken out of it at once
 
 # Answers one request: at once by `write` and `done`, or later, and then it leaves itself in `reply` meanwhile.
@@ -250,7 +272,12 @@ class Connection(asyncio.BufferedProtocol):
     """A connection: reads requests one at a time, each received when the kernel had it, and writes at once."""
 
     def __init__(
-        self, serve: Serve, turns: FairQueue, connections: set[Connection], keep_alive_s: float | None
+        self,
+        serve: Serve,
+        turns: FairQueue,
+        connections: set[Connection],
+        keep_alive_s: float | None,
+        http2: Callable[[asyncio.Transport, bytes], None] | None = None,
     ) -> None:
         self.reply: OpenReply | None = None  # the request being answered
         self.received_ns = 0  # when the kernel had the last of what was read
@@ -261,6 +288,7 @@ class Connection(asyncio.BufferedProtocol):
         self._has_turn = False  # one is to come
         self._connections = connections
         self._keep_alive_s = keep_alive_s
+        self._http2 = http2  # takes a connection over that begins like HTTP/2
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -291,7 +319,13 @@ class Connection(asyncio.BufferedProtocol):
         """Add bytes of a request, or of the next one while this one is still being answered."""
         self.received_ns = self._came_ns  # of bytes: an end of the connection is read too
         self._stop_waiting()
-        self._reader.feed(bytes(_ROOM[:nbytes]))
+        data, http2, self._http2 = bytes(_ROOM[:nbytes]), self._http2, None
+        if http2 is not None and self._transport is not None and data.startswith(PREFACE):
+            transport, self._transport = self._transport, None
+            self._connections.discard(self)
+            http2(transport, data)
+            return
+        self._reader.feed(data)
         if not self._has_turn:
             self._has_turn = True
             self._turns.add(self._take_turn)
@@ -375,6 +409,7 @@ def nowhere(data: bytes) -> None:
     """Write nothing: the connection is gone, or not there yet."""
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n"
 _BACKLOG = 4096
 
 

@@ -116,6 +116,11 @@ class Sim(SimControl):
             raise ValueError(f"{self.url} has no port")
         return port
 
+    @property
+    def grpc(self) -> str | None:
+        """Return the address of gRPC, which is that of HTTP; None behind TLS and at a Unix socket."""
+        return f"grpc://{urlsplit(self.url).netloc}" if self.url.startswith("http:") else None
+
     def alive(self) -> bool:
         """Return True while the process runs."""
         return self.process.poll() is None

@@ -14,7 +14,7 @@ from time import monotonic_ns
 from benchgate.sim.encoders import Script, Usage
 from benchgate.sim.engine import Job, Model
 from benchgate.sim.ground_truth import CompletedRequest, Counters, GroundTruth, Outcome, RequestLabels
-from benchgate.sim.http_server import LAST_CHUNK, Connection, chunk, head, whole
+from benchgate.sim.http_server import LAST_CHUNK, Line, chunk, head, whole
 from benchgate.sim.requests import ApiRequest
 from benchgate.suite.simulator import FaultSpec
 
@@ -61,7 +61,7 @@ class ReplyContext:
 class Reply(ABC):
     """Common part of all replies: be a job, stamp the writes, and end exactly once."""
 
-    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+    def __init__(self, context: ReplyContext, line: Line, state: ServerState) -> None:
         self.context = context
         self.sent = 0  # tokens handed to the kernel
         self.truth = state.truth
@@ -172,7 +172,7 @@ class Reply(ABC):
 class Stream(Reply):
     """A correct stream: head and role event with the first token, then one event per write."""
 
-    def __init__(self, context: ReplyContext, line: Connection, state: ServerState) -> None:
+    def __init__(self, context: ReplyContext, line: Line, state: ServerState) -> None:
         super().__init__(context, line, state)
         self._pending = 0
         self._chunk_tokens = state.chunk_tokens

@@ -406,11 +406,11 @@ class Router:
         started = await asyncio.gather(*(one.start(0.0) for one in router._replicas), return_exceptions=True)
         failures = [failure for failure in started if failure is not None]
         if failures:
-            router.close()
+            await router.close()
             raise failures[0]
         return router
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop every replica."""
         for one in self._replicas:
             one.stop()

@@ -21,15 +21,17 @@ from typing import Any
 
 from benchgate import __version__
 from benchgate.sim.encoders import DONE, error_event
-from benchgate.sim.endpoints import ServedEndpoint, served_at
+from benchgate.sim.endpoints import SERVED, ServedEndpoint, served_at
 from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
 from benchgate.sim.fault_injection import FaultDraw, FaultyDocument, FaultyStream, falsify, refusal
 from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, metric_page
+from benchgate.sim.grpc_front import GrpcFront, GrpcLine
 from benchgate.sim.http_server import (
     EVENT_STREAM,
     LAST_CHUNK,
     Connection,
     FairQueue,
+    Line,
     Request,
     chunk,
     head,
@@ -49,6 +51,7 @@ from benchgate.sim.requests import (
 from benchgate.sim.router import DECODE_HEADER, PREFILL_HEADER, Router
 from benchgate.sim.settings import NS, ListenAddress
 from benchgate.suite.simulator import NO_FAULT, FaultSpec, SimSettings, parse_fault
+from benchgate.targets.grpc_messages import has_grpc
 from benchgate.timers import Timer
 
 FAULT_HEADER = "x-sim-fault"  # a request that carries it meets this fault, whatever the settings say
@@ -77,6 +80,7 @@ class SimServer:
         self.connections: set[Connection] = set()
         self._turns = FairQueue()
         self._timer = Timer(self._expire)
+        self._grpc = GrpcFront(self._serve_grpc) if has_grpc() else None
         self._routes: dict[str, tuple[str, Callable[[Request], bytes]]] = {
             "/health": ("GET", lambda _: whole(200, b"")),
             "/version": ("GET", lambda _: json_response(200, {"version": f"sim-{__version__}"})),
@@ -89,11 +93,17 @@ class SimServer:
 
     def connection(self) -> Connection:
         """Return the protocol of a new connection."""
-        return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s)
+        http2 = None if self._grpc is None else self._grpc.take
+        return Connection(self.serve, self._turns, self.connections, self._settings.keep_alive_s, http2)
 
-    def close(self) -> None:
-        """Close the timer."""
+    async def close(self) -> None:
+        """Close the timer, and end what goes on over gRPC."""
+        if self._grpc is not None:
+            await self._grpc.close()
         self._timer.close()
+
+    def _serve_grpc(self, request: Request, line: GrpcLine) -> None:
+        self._generate(SERVED["grpc-infer"], request, line)
 
     def serve(self, request: Request, line: Connection) -> None:
         """Answer one request."""
@@ -113,7 +123,7 @@ class SimServer:
                 line.write(json_response(refused.status, refused.document))
         line.done(keep=request.keeps_alive)
 
-    def _generate(self, served: ServedEndpoint, request: Request, line: Connection) -> None:
+    def _generate(self, served: ServedEndpoint, request: Request, line: Line) -> None:
         try:
             fault = self._choose_fault(request.headers.get(FAULT_HEADER))
             parsed = served.request(request.path, request.body, self._settings)
@@ -155,7 +165,7 @@ class SimServer:
         return NO_FAULT if spared == NO_FAULT else replace(spared, name=fault.name)
 
     def _reply(
-        self, served: ServedEndpoint, parsed: ApiRequest, fault: FaultSpec, request: Request, line: Connection
+        self, served: ServedEndpoint, parsed: ApiRequest, fault: FaultSpec, request: Request, line: Line
     ) -> Reply:
         self._order += 1
         answered = falsify(parsed, fault)
@@ -314,7 +324,7 @@ async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[
         listener.close()
         for connection in list(server.connections):
             connection.reset()
-        server.close()
+        await server.close()
         await asyncio.sleep(0)  # transports close in the turn after
     if defects:
         raise defects[0]

@@ -30,9 +30,14 @@ _CONTENTS = {  # the list that holds the data of a tensor, by its type
 }  # fmt: skip
 
 
+def has_grpc() -> bool:
+    """Return True if the libraries of the extra `grpc` are installed."""
+    return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
+
+
 def require_grpc() -> None:
     """Raise UsageError unless the libraries of the extra `grpc` are installed."""
-    if find_spec("grpc") is None or find_spec("google.protobuf") is None:
+    if not has_grpc():
         raise UsageError(lacking("the endpoint grpc-infer needs grpcio and protobuf, which are not installed", "grpc"))
 
 
@@ -101,6 +106,55 @@ def _flat(data: object) -> Iterator[Any]:
 def _set_parameter(into: Any, value: object) -> None:
     kind = {bool: "bool_param", int: "int64_param", float: "double_param", str: "string_param"}[type(value)]
     setattr(into, kind, value)
+
+
+def read_request(message: bytes) -> dict[str, Any]:
+    """Return a `ModelInferRequest` as its JSON form. Raises ValueError for bytes that are none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        request = _types()["ModelInferRequest"].FromString(message)
+    except DecodeError as error:
+        raise ValueError(f"no request of the inference protocol: {error}") from None
+    tensors = [
+        {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape), "data": _data(request, place)}
+        for place, tensor in enumerate(request.inputs)
+    ]
+    parameters = {entry.key: _set_value(entry.value) for entry in request.parameters}
+    return {"model_name": request.model_name, "inputs": tensors, "parameters": parameters}
+
+
+def _data(request: Any, place: int) -> list[Any]:
+    """Return the values of an input; of one behind the message only texts."""
+    tensor = request.inputs[place]
+    found = list(getattr(tensor.contents, _CONTENTS.get(tensor.datatype, "bytes_contents")))
+    if not found and tensor.datatype == "BYTES" and place < len(request.raw_input_contents):
+        found = list(_unpacked(request.raw_input_contents[place]))
+    return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in found]
+
+
+def _set_value(parameter: Any) -> object:
+    return next((value for _, value in parameter.ListFields()), None)
+
+
+def write_answer(model: str, text: str | None, *, is_final: bool | None = None) -> Any:
+    """Return a `ModelInferResponse` with one text behind it, as Triton sends it; None: without an output."""
+    answer = _types()["ModelInferResponse"](model_name=model, model_version="1")
+    if is_final is not None:
+        answer.parameters.add(key=FINAL_RESPONSE).value.bool_param = is_final
+    if text is not None:
+        tensor = answer.outputs.add(name="text_output", datatype="BYTES")
+        tensor.shape.append(1)
+        words = text.encode()
+        answer.raw_output_contents.append(struct.pack("<I", len(words)) + words)
+    return answer
+
+
+def write_stream_answer(answer: Any = None, *, error: str = "") -> bytes:
+    """Return a `ModelStreamInferResponse` with an answer or an error."""
+    outer = _types()["ModelStreamInferResponse"]
+    message = outer(error_message=error) if answer is None else outer(infer_response=answer)
+    return bytes(message.SerializeToString())
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ load:
   sweep:
     - {{stage: c2, concurrency: 2, requests: 30}}
 gate:
+  client: {{send_lag_p99: 1s, send_lag_max: 1s, read_delay_p99: 1s, read_delay_max: 1s, cpu: 95%, achieved: 10%}}
   checks:
     - {{metric: error_rate, stage: c2, max: 5%}}
 """
@@ -33,6 +34,7 @@ TEXT = "input: 20 tokens, output: 8 tokens"
 WORKLOADS = {
     **{name: f"{{endpoint: {name}, {TEXT}}}" for name in ("messages", "generate", "triton-generate", "predictions")},
     "infer": "{endpoint: infer, input: 20 tokens}",
+    "grpc-infer": f"{{endpoint: grpc-infer, {TEXT}}}",
     "transcriptions": "{endpoint: transcriptions, audio: {duration: 3s}}",
     "whole transcriptions": "{endpoint: transcriptions, stream: false, body: {response_format: verbose_json}}",
     "audio and videos": f"{{{TEXT}, audio: {{duration: {{uniform: [1s, 2s]}}}}, videos: {{frames: 2}}}}",

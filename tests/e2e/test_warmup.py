@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.loader import parse_suite
-from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
+from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 
 pytestmark = pytest.mark.beside  # its client may be late: what is asked of it is no time
 
@@ -233,9 +232,8 @@ def test_load_sends_the_number_that_is_asked_for(warmup: str) -> None:
 
 
 def test_load_asks_a_server_that_refuses_one_round_and_says_so() -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        document, told = bare(f"http://127.0.0.1:{bound.getsockname()[1]}", concurrency=4, requests=4)
+    with ScriptedServer(lambda _: [json_response({}, status=503)]) as server:
+        document, told = bare(server.url, concurrency=4, requests=4)
     assert told == [f"warm-up: no request of the last round succeeded ({document['requests']['warmup']} sent)"]
     assert document["requests"]["warmup"] <= 8
     assert document["requests"]["ok"] == 0

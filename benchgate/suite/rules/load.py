@@ -8,6 +8,7 @@ from dataclasses import replace
 from benchgate.errors import Problem, suggestion
 from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.suite.checks import Check
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
 from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_positions
@@ -200,13 +201,12 @@ def grpc_has_its_address(suite: Suite) -> Iterator[Fault]:
     if suite.load is None:
         return
     paths = [path for path, workload in _workloads(suite) if ENDPOINTS[workload.endpoint].by_grpc]
-    lacking = next((name for _, name, spec in arms(suite) if spec.grpc is None), None)
+    lacking = next(((name, spec.sim) for _, name, spec in arms(suite) if not _takes_grpc(spec)), None)
     for path in paths:
         if lacking is not None:
-            message = (
-                f'is sent over gRPC, and "{lacking}" has no address of it; write `grpc: host:8001` beside its `url`'
-            )
-            yield Fault((*path, "endpoint"), message)
+            name, sim = lacking
+            remedy = "write `grpc: host:8001` beside its `url`" if sim is None else "serve it by one replica"
+            yield Fault((*path, "endpoint"), f'is sent over gRPC, and "{name}" has no address of it; {remedy}')
         if suite.load.audit:
             yield Fault(("load", "audit"), "means nothing for grpc-infer, whose bytes grpcio reads; remove it")
     kinds: dict[str, bool] = {}
@@ -214,6 +214,10 @@ def grpc_has_its_address(suite: Suite) -> Iterator[Fault]:
         by_grpc = ENDPOINTS[traffic.workload.endpoint].by_grpc
         if kinds.setdefault(traffic.stage, by_grpc) is not by_grpc:
             yield Fault((*path, "workload"), "a stage is sent over HTTP or over gRPC; make two stages of it")
+
+
+def _takes_grpc(spec: DeploymentSpec) -> bool:
+    return spec.grpc is not None or (spec.sim is not None and spec.sim.replicas == 1)
 
 
 @rule("deployments", "baseline")

@@ -1,0 +1,112 @@
+"""The simulated server over gRPC: the same answers, settings and faults as over HTTP, at the same port."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import grpc
+import httpx2
+import numpy as np
+import pytest
+
+from benchgate.load.shards import stage_shard
+from benchgate.load.workers import run_shard
+from benchgate.model.deployment import Arm
+from benchgate.model.records import ErrorClass, RequestColumns
+from benchgate.model.request import ModelRequest, text_request
+from benchgate.plan.model import PlannedRequest, PlannedStage
+from benchgate.sim.process import Sim, serve_sim
+from benchgate.sim.settings import sim_settings
+from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.endpoints import request_path, wire_body
+from benchgate.targets.grpc_messages import decode
+from benchgate.targets.probe import wait_ready
+from tests.shells.load_helpers import limits
+
+TOKENS = 6
+
+
+def sent(sim: Sim, *, stream: bool, by_grpc: bool = True, model: str = "sim", count: int = 4) -> RequestColumns:
+    """Send requests with prompts of their own to a simulated server."""
+    asks: list[ModelRequest] = [
+        replace(text_request("grpc-infer" if by_grpc else "completions", f"prompt {number}", TOKENS), stream=stream)
+        for number in range(count)
+    ]
+    requests = tuple(PlannedRequest(number, None, ask, number) for number, ask in enumerate(asks))
+    target = Target(Arm.CANDIDATE, sim.url, model, DIALECTS["vllm"], grpc=sim.grpc)
+    held = limits(first_token_s=2, stall_s=2, total_s=10)
+    shard = stage_shard(target, PlannedStage.of("s", 2, None, requests), limits=held)
+    return run_shard(shard).requests
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_answer_over_grpc_has_the_tokens_of_the_one_over_http(stream: bool) -> None:
+    with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002)) as sim:
+        found = sent(sim, stream=stream)
+        truth = sim.truth()
+    assert set(found.error_detail) == {None}
+    assert np.diff(found.chunk_start).tolist() == ([TOKENS] * 4 if stream else [1] * 4)
+    assert (truth["finished"], truth["output_tokens"]) == (4, 4 * TOKENS)
+    assert truth["by_endpoint"]["grpc-infer"]["finished"] == 4
+
+
+def test_the_text_over_grpc_is_the_one_over_http() -> None:
+    ask = replace(text_request("grpc-infer", "hello", TOKENS), stream=False)
+    with serve_sim(sim_settings()) as sim:
+        target = Target(Arm.CANDIDATE, sim.url, "sim", DIALECTS["vllm"], grpc=sim.grpc)
+        with grpc.insecure_channel(str(sim.grpc).removeprefix("grpc://")) as channel:
+            raw = channel.unary_unary(request_path(target, ask))(wire_body(target, ask, seed=0))
+        http = httpx2.post(
+            f"{sim.url}/v1/completions", json={"prompt": "hello", "max_tokens": TOKENS, "ignore_eos": True}
+        )
+    answer = decode(raw, streamed=False)
+    assert answer is not None
+    assert answer.text == http.json()["choices"][0]["text"] != ""
+
+
+@pytest.mark.parametrize(
+    ("fault", "stream", "error"),
+    [
+        ("rate-limited", True, ErrorClass.HTTP_429),
+        ("http-error:503", False, ErrorClass.HTTP_5XX),
+        ("cut-after", True, ErrorClass.STREAM_BROKEN),
+        ("reset-after", True, ErrorClass.STREAM_BROKEN),
+        ("error-after", True, ErrorClass.STREAM_BROKEN),
+        ("abort-after", True, ErrorClass.STREAM_BROKEN),
+        ("hang-after", True, ErrorClass.TIMEOUT),
+        ("no-answer", False, ErrorClass.TIMEOUT),
+        ("empty-answer", True, ErrorClass.EMPTY),
+        ("half-text", True, None),
+        ("multi-token", True, None),
+        ("merged", True, None),
+    ],
+)
+def test_a_fault_over_grpc_is_the_failure_that_it_is_over_http(
+    fault: str, stream: bool, error: ErrorClass | None
+) -> None:
+    with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002, faults=[fault])) as sim:
+        http = sent(sim, stream=stream, by_grpc=False, count=2)
+        found = sent(sim, stream=stream, count=2)
+        truth = sim.truth()
+    assert set(found.error) == set(http.error) == {error}
+    assert sum(truth["faults"].values()) == 4
+
+
+def test_an_unknown_model_is_refused_over_grpc() -> None:
+    with serve_sim(sim_settings()) as sim:
+        found = sent(sim, stream=True, model="other", count=1)
+    assert found.error == (ErrorClass.HTTP_4XX,)
+    assert "NOT_FOUND" in str(found.error_detail[0])
+
+
+def test_a_client_that_leaves_over_grpc_frees_its_place() -> None:
+    with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002, faults=["hang-after"])) as sim:
+        sent(sim, stream=True, count=2)
+        truth = sim.truth()
+    assert (truth["aborted"], truth["in_flight"]) == (2, 0)
+
+
+def test_probes_find_it_ready_over_grpc() -> None:
+    with serve_sim(sim_settings(ready_after_s=0.3)) as sim:
+        target = Target(Arm.CANDIDATE, sim.url, "sim", DIALECTS["vllm"], grpc=sim.grpc)
+        wait_ready(target, endpoint="grpc-infer", ready_s=60, connect_s=5)
