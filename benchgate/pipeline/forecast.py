@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from benchgate.errors import Problem, StoreError, SuiteError, UsageError
 from benchgate.gate.policy import judged_by, specs_over
@@ -27,8 +27,10 @@ from benchgate.quality.divergence import load_texts
 from benchgate.quality.tasks.loading import impossible_checks, load_tasks, unknown_leaves
 from benchgate.shadow.assessors import load_judge_prompt
 from benchgate.shadow.prompts import load_prompts, unmeasurable_checks
-from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
+
+if TYPE_CHECKING:
+    from benchgate.store.repository import Store
 
 _T = TypeVar("_T")
 _MAX_RUNS_SEARCHED = 50
@@ -120,6 +122,10 @@ def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
 
 def known_noise_at(store_address: str, suite: Suite, plan: Plan) -> KnownNoise:
     """Return the known noise without writing; a store that is missing, old or unreadable counts as empty."""
+    if "://" not in store_address and not Path(store_address).exists():
+        return NO_KNOWN_NOISE
+    from benchgate.store.repository import Store  # slow to import
+
     try:
         store = Store.open_as_is(store_address)
         if store is None:
