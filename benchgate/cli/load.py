@@ -28,7 +28,7 @@ from benchgate.cli.saying import (
     stdout_screen,
 )
 from benchgate.errors import BenchgateError, ExitCode, PublishError, UsageError
-from benchgate.escape import json_text, terminal_line
+from benchgate.escape import json_text
 from benchgate.model.request import ENDPOINTS
 from benchgate.model.verdict import Outcome
 from benchgate.system import write_atomic
@@ -453,7 +453,8 @@ def live_display(duration_s: float | None, requests: int | None) -> Iterator[_Di
     ) as live:
 
         def show(line: str) -> None:
-            live.update(Text(terminal_line(line), no_wrap=True, overflow="ellipsis"), refresh=True)
+            parts = fitting(line, live.console.width)
+            live.update(Text("\n".join(parts), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         def keep(line: str) -> None:
             for part in fitting(line, live.console.width):
