@@ -1,6 +1,6 @@
 """Does each drill find its fault, and stay silent without it? Whole runs of the installed command.
 
-    .venv/bin/python -m benchmarks.drills [--only NAME] [--runs 20] [--keep FILE]
+    .venv/bin/python -m benchmarks.drills [--only NAME] [--runs 20] [--keep FILE] [--at-once 1]
 
 A drill is run as it ships, which must PASS (or WARN), and with each of its faults, which must BLOCK by one of the
 checks that the fault concerns. Every run has a seed of its own, which moves the answers, their jitter and the schedule
@@ -17,8 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from zlib import crc32
 
@@ -228,33 +230,36 @@ def _attempt(name: str, fault: Fault | None, seed: int) -> Ended:
         result = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
         took_s = time.monotonic() - began_s
     if not result.stdout:
-        sys.exit(f"benchgate ended with status {result.returncode} and no verdict:\n{result.stderr}")
+        raise SystemExit(f"benchgate ended with status {result.returncode} and no verdict:\n{result.stderr}")
     document = json.loads(result.stdout)
     blocking = tuple(one["id"] for one in document["checks"] if one["outcome"] == "BLOCK")
     return Ended(document["outcome"], blocking, document["reason"], tuple(document.get("notes", ())), took_s, 1)
 
 
-def run_many(name: str, fault: Fault | None, seeds: Sequence[int], kept: Path | None) -> list[Ended]:
-    """Run a drill for every seed; what `kept` has already is not run again."""
-    words = fault.words if fault is not None else "as it ships"
-    found = []
-    for seed in seeds:
-        known = json.loads(kept.read_text(encoding="utf-8")) if kept is not None and kept.exists() else {}
-        suite = changed_suite(name, fault, seed)
-        key = f"{name} {words} {seed} {crc32(json.dumps(suite).encode()):08x}"  # a changed drill is run again
-        if key not in known:
-            known[key] = asdict(run_once(name, fault, seed))
-            if kept is not None:
-                kept.write_text(json.dumps(known, indent=1), encoding="utf-8")
-        one = known[key]
-        found.append(Ended(**{**one, "blocking": tuple(one["blocking"]), "notes": tuple(one["notes"])}))
-        is_right = found[-1].is_right(fault)
-        print(
-            f"  {name}, {words}, {seed}: {found[-1].outcome} {', '.join(found[-1].blocking)} {found[-1].took_s:.0f} s"
-            + ("" if is_right else f"  <- WRONG: {found[-1].reason}; {'; '.join(found[-1].notes)}"),
-            flush=True,
-        )
-    return found
+class Kept:
+    """Runs that have ended, by drill, fault and seed; with a `path`, those of earlier calls too."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
+        self._writing = Lock()
+
+    def run(self, name: str, fault: Fault | None, seed: int) -> Ended:
+        """Run a drill, unless it has ended before. A changed drill is run again."""
+        words = fault.words if fault is not None else "as it ships"
+        key = f"{name} {words} {seed} {crc32(json.dumps(changed_suite(name, fault, seed)).encode()):08x}"
+        if key not in self._known:
+            ended = asdict(run_once(name, fault, seed))
+            with self._writing:
+                self._known[key] = ended
+                if self._path is not None:
+                    self._path.write_text(json.dumps(self._known, indent=1), encoding="utf-8")
+        one = self._known[key]
+        found = Ended(**{**one, "blocking": tuple(one["blocking"]), "notes": tuple(one["notes"])})
+        wrong = "" if found.is_right(fault) else f"  <- WRONG: {found.reason}; {'; '.join(found.notes)}"
+        blocking = ", ".join(found.blocking)
+        print(f"  {name}, {words}, {seed}: {found.outcome} {blocking} {found.took_s:.0f} s{wrong}", flush=True)
+        return found
 
 
 def table_lines(found: Sequence[tuple[str, Fault | None, Sequence[Ended]]]) -> Iterator[str]:
@@ -276,10 +281,14 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20, help="runs of each drill with each fault, and without")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="keep finished runs in this file, and do not run them again")
+    parser.add_argument("--at-once", type=int, default=1, help="runs side by side; they mostly wait")
     chosen = parser.parse_args()
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.runs)
     cases = [(name, fault) for name in chosen.only or FAULTS for fault in (None, *FAULTS[name])]
-    found = [(name, fault, run_many(name, fault, seeds, chosen.keep)) for name, fault in cases]
+    kept = Kept(chosen.keep)
+    with ThreadPoolExecutor(chosen.at_once) as pool:
+        running = [(name, fault, [pool.submit(kept.run, name, fault, seed) for seed in seeds]) for name, fault in cases]
+        found = [(name, fault, [one.result() for one in ended]) for name, fault, ended in running]
     print("\n".join(table_lines(found)))
     wrong = [(name, fault) for name, fault, ended in found if not all(one.is_right(fault) for one in ended)]
     names = ", ".join(f"{name} ({fault.words if fault else 'as it ships'})" for name, fault in wrong)
