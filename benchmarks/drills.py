@@ -288,7 +288,11 @@ def main() -> int:
     kept = Kept(chosen.keep)
     with ThreadPoolExecutor(chosen.at_once) as pool:
         running = [(name, fault, [pool.submit(kept.run, name, fault, seed) for seed in seeds]) for name, fault in cases]
-        found = [(name, fault, [one.result() for one in ended]) for name, fault, ended in running]
+        try:
+            found = [(name, fault, [one.result() for one in ended]) for name, fault, ended in running]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     print("\n".join(table_lines(found)))
     wrong = [(name, fault) for name, fault, ended in found if not all(one.is_right(fault) for one in ended)]
     names = ", ".join(f"{name} ({fault.words if fault else 'as it ships'})" for name, fault in wrong)

@@ -142,9 +142,11 @@ def run_watched(job: Job) -> Document:
         contextlib.redirect_stderr(terminal),
         live_display(job.seconds, None) as display,
     ):
-        document = run_benchgate(job, lambda figures: display.watch("load", figures))
-        screen.terminate()
-    return document
+        os.close(ours)
+        try:
+            return run_benchgate(job, lambda figures: display.watch("load", figures))
+        finally:
+            screen.terminate()
 
 
 async def httpx_lines(job: Job, seen: Seen) -> None:

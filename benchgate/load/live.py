@@ -2,7 +2,7 @@
 
 They are read by the process that waits for the workers, from the spools that these write anyway. So a display costs
 the measurement nothing, and shows what the result will show: answers are decoded as they are after the stage. That is
-done with a few of them in each reading; of the rest, only errors of the exchange and of its status are counted.
+done with a few of them in each reading, and with each whose exchange or status failed; the rest is counted.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _PLAIN = ModelRequest("chat", {}, None)
 class LiveFigures:
     """A stage so far. Latencies are medians of its latest answers; None where there is none yet.
 
-    `ended` counts requests of the ramp too. `failed` lacks those whose answers turn out to be wrong after the stage.
-    `reasons` are the commonest failures of a whole stage.
+    `ended` counts requests of the ramp too. `failed` excludes whole answers that only decoding shows to be wrong, where
+    there was no time for it. `reasons` are the commonest failures of a whole stage.
     """
 
     elapsed_s: float
@@ -98,7 +98,7 @@ class StageMonitor:
         self._in_flight = in_flight
         self._watch = watch
         self._stack = ExitStack()
-        self._tails = list[tuple[Target, FindRequest, SpoolTail]]()
+        self._tails = deque[tuple[Target, FindRequest, SpoolTail]]()
         self._ended = self._failed = 0
         self._history = deque[tuple[float, int]]()
         self._ttft_s = deque[float](maxlen=_SAMPLE)
@@ -118,12 +118,13 @@ class StageMonitor:
     def read(self) -> None:
         """Read what has ended since the last call, and pass the figures on."""
         until_s = time.monotonic() + _DECODING_S
+        self._tails.rotate(-1)  # so that each has its turn to use up the time
         for target, find, tail in self._tails:
             for place in tail.new_places():
                 self._ended += 1
-                entry = tail.entry(place) if time.monotonic() < until_s else None
+                has_time = time.monotonic() < until_s
+                entry = tail.entry(place) if has_time or tail.has_fault(place) else None
                 if entry is None:
-                    self._failed += tail.has_fault(place)
                     continue
                 request = find(entry.number)
                 ask = _PLAIN if request is None else request.ask

@@ -152,7 +152,7 @@ class SpoolTail:
         return None if self._fd is None else _read_at(self._fd, *place)
 
     def has_fault(self, place: tuple[int, int]) -> bool:
-        """Return True if the exchange at a place failed, or its status says so; its body is not looked at."""
+        """Return True if the exchange at a place failed or its status is not 200. The body is not read."""
         if self._fd is None:
             return False
         begin = os.pread(self._fd, _FRAME.size + _FIXED.size + _STATUS_BYTES, place[0])

@@ -558,6 +558,8 @@ def unpack_rows(kind: type[_Item], columns: ColumnMap) -> tuple[_Item, ...]:
     """Unpack rows of `pack_rows`. Columns like `own.differs` become objects, None where they have no values."""
     plain = {name: _values(name.rpartition(".")[2], column) for name, column in columns.items()}
     for whole, part in _PARTS.items():
+        if whole in plain:
+            raise ValueError(f"the column {whole} is no column of its parts")
         inner = {name.partition(".")[2]: plain.pop(name) for name in columns if name.startswith(f"{whole}.")}
         if inner:
             plain[whole] = [_part(part, inner, values) for values in zip(*inner.values(), strict=True)]
@@ -579,6 +581,8 @@ def _values(kind: str, column: Any) -> list[Any]:
     if not isinstance(column, np.ndarray):
         word = _WORDS.get(kind)
         return list(column) if word is None else [v if v is None else word(v) for v in column]
+    if column.ndim != 1 or column.dtype.kind not in "if":
+        raise ValueError(f"the column {kind} has {column.dtype} of {column.ndim} dimensions, not a row of numbers")
     values = column.tolist()
     if column.dtype.kind == "f":
         return [None if v != v else v for v in values]

@@ -517,6 +517,11 @@ def _tgi_error(document: object) -> object:
     return {"error": error["message"], "error_type": "generation"} if isinstance(error, dict) else document
 
 
+def _error_text(document: object) -> object:
+    error = _tgi_error(document)
+    return error.get("error") if isinstance(error, dict) else error
+
+
 class TritonScript(Script):
     """Encoder of Triton's `generate`, whose answers state no end and no usage."""
 
@@ -533,8 +538,7 @@ class TritonScript(Script):
 
     def error(self, document: object) -> bytes:
         """Return an error inside a stream."""
-        error = _tgi_error(document)
-        return error_event({"error": error.get("error") if isinstance(error, dict) else error})
+        return error_event({"error": _error_text(document)})
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """Return the whole answer as one JSON document."""
@@ -563,7 +567,7 @@ class InferenceScript(Script):
 
 
 class GrpcScript(Script):
-    """Encoder of KServe's inference over gRPC: every event is a framed message, and the last one says that it is."""
+    """Encoder of KServe's inference over gRPC: every event is a framed message, the last one marked as final."""
 
     document_type = stream_type = "application/grpc"
 
@@ -583,8 +587,7 @@ class GrpcScript(Script):
 
     def error(self, document: object) -> bytes:
         """Return an error inside a stream."""
-        error = _tgi_error(document)
-        return framed(write_stream_answer(error=str(error.get("error") if isinstance(error, dict) else error)))
+        return framed(write_stream_answer(error=str(_error_text(document))))
 
     def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
         """Return the whole answer as one message; one that was aborted has no output."""

@@ -138,8 +138,8 @@ def _from_grpc(data: Body) -> Body:
     """Spell the tensors of Triton's backend of vLLM as a completion; of other tensors the first text is the prompt."""
     texts = {tensor["name"]: tensor["data"] for tensor in data["inputs"] if tensor["datatype"] == "BYTES"}
     sampling = "".join(texts.pop("sampling_parameters", [])) or "{}"
-    prompts = [*texts.get("text_input", []), *(text for data in texts.values() for text in data)]
-    spelled = {"model": data["model_name"] or None, "prompt": prompts[0] if prompts else None}
+    named = (texts.get("text_input", []), *texts.values())
+    spelled = {"model": data["model_name"] or None, "prompt": next((text for each in named for text in each), None)}
     return {**_object(data["parameters"]), **read_object(sampling.encode()), **spelled}
 
 

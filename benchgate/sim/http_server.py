@@ -288,7 +288,8 @@ class Connection(asyncio.BufferedProtocol):
         self._has_turn = False  # one is to come
         self._connections = connections
         self._keep_alive_s = keep_alive_s
-        self._http2 = http2  # takes a connection over that begins like HTTP/2
+        self._http2 = http2  # takes a connection over that begins like HTTP/2; None once it does not
+        self._opening = b""  # a part of how that begins
         self._reader = RequestReader()
         self._transport: asyncio.Transport | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -319,12 +320,18 @@ class Connection(asyncio.BufferedProtocol):
         """Add bytes of a request, or of the next one while this one is still being answered."""
         self.received_ns = self._came_ns  # of bytes: an end of the connection is read too
         self._stop_waiting()
-        data, http2, self._http2 = bytes(_ROOM[:nbytes]), self._http2, None
-        if http2 is not None and self._transport is not None and data.startswith(PREFACE):
-            transport, self._transport = self._transport, None
-            self._connections.discard(self)
-            http2(transport, data)
-            return
+        data = bytes(_ROOM[:nbytes])
+        if self._http2 is not None and self._transport is not None:
+            data = self._opening + data
+            if data.startswith(PREFACE):
+                transport, self._transport = self._transport, None
+                self._connections.discard(self)
+                self._http2(transport, data)
+                return
+            if PREFACE.startswith(data):
+                self._opening = data
+                return
+            self._http2 = None
         self._reader.feed(data)
         if not self._has_turn:
             self._has_turn = True

@@ -118,7 +118,10 @@ class Sim(SimControl):
 
     @property
     def grpc(self) -> str | None:
-        """Return the address of gRPC, which is that of HTTP; None behind TLS and at a Unix socket."""
+        """Return the address of gRPC, which is that of HTTP; None behind TLS and at a Unix socket.
+
+        Several replicas do not serve it.
+        """
         return f"grpc://{urlsplit(self.url).netloc}" if self.url.startswith("http:") else None
 
     def alive(self) -> bool:

@@ -20,6 +20,7 @@ from time import monotonic_ns
 from typing import Any
 
 from benchgate import __version__
+from benchgate.model.request import ENDPOINTS
 from benchgate.sim.encoders import DONE, error_event
 from benchgate.sim.endpoints import SERVED, ServedEndpoint, served_at
 from benchgate.sim.engine import ConstantPace, Engine, Queue, block_names
@@ -98,9 +99,9 @@ class SimServer:
 
     async def close(self) -> None:
         """Close the timer, and end what goes on over gRPC."""
+        self._timer.close()
         if self._grpc is not None:
             await self._grpc.close()
-        self._timer.close()
 
     def _serve_grpc(self, request: Request, line: GrpcLine) -> None:
         self._generate(SERVED["grpc-infer"], request, line)
@@ -218,7 +219,7 @@ class SimServer:
         code = status or 503
         kind = "Too Many Requests" if code == 429 else "Service Unavailable"
         document = {"error": {"message": _BUSY, "type": kind, "param": None, "code": code}}
-        if status is not None or not parsed.stream:
+        if status is not None or not parsed.stream or ENDPOINTS[parsed.endpoint].by_grpc:
             return json_response(code, document, *([_RETRY_LATER] if code == 429 else []))
         opening = head(200, f"content-type: {EVENT_STREAM}", "transfer-encoding: chunked")
         return opening + chunk(error_event(document)) + chunk(DONE) + LAST_CHUNK

@@ -741,7 +741,7 @@ class DeploymentSpec(Section):
     )
     grpc: GrpcAddress | None = optional(
         "Address of the server's inference protocol over gRPC, for the endpoint `grpc-infer`: `host:8001`, or "
-        "`grpcs://host:8001` with the certificates of `tls`. Not with `embedded`, `proxy` or `sim`, which has it"
+        "`grpcs://host:8001` with the certificates of `tls`. Not with `embedded` and `proxy`; a `sim` serves it itself"
     )
     price: Price | None = key("Price of one accelerator per hour. Without it there is no cost per token", default=None)
     price_terms: PriceTerms | None = optional("How the accelerators were bought, and what is paid beside the price")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -32,7 +33,9 @@ _CONTENTS = {  # the list that holds the data of a tensor, by its type
 
 def has_grpc() -> bool:
     """Return True if the libraries of the extra `grpc` are installed."""
-    return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
+    with suppress(ModuleNotFoundError):  # no package `google` at all
+        return find_spec("grpc") is not None and find_spec("google.protobuf") is not None
+    return False
 
 
 def require_grpc() -> None:
@@ -125,7 +128,7 @@ def read_request(message: bytes) -> dict[str, Any]:
 
 
 def _data(request: Any, place: int) -> list[Any]:
-    """Return the values of an input; of one behind the message only texts."""
+    """Return the values of an input; raw contents are decoded for BYTES only."""
     tensor = request.inputs[place]
     found = list(getattr(tensor.contents, _CONTENTS.get(tensor.datatype, "bytes_contents")))
     if not found and tensor.datatype == "BYTES" and place < len(request.raw_input_contents):
@@ -138,7 +141,7 @@ def _set_value(parameter: Any) -> object:
 
 
 def write_answer(model: str, text: str | None, *, is_final: bool | None = None) -> Any:
-    """Return a `ModelInferResponse` with one text behind it, as Triton sends it; None: without an output."""
+    """Return a `ModelInferResponse` with the text as raw contents, as Triton sends it; without output for None."""
     answer = _types()["ModelInferResponse"](model_name=model, model_version="1")
     if is_final is not None:
         answer.parameters.add(key=FINAL_RESPONSE).value.bool_param = is_final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +124,26 @@ def test_shadow_items_come_back_as_they_went() -> None:
         ShadowItem("2", "h2", "x", "x", None, "stop", "stop", None, "candidate: timeout"),
     )
     assert unpack_rows(ShadowItem, pack_rows(items)) == items
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("latency_ns", np.array(["1", "2", "3"])),
+        ("latency_ns", np.array([b"1", b"2", b"3"])),
+        ("latency_ns", np.array(["2026-01-01"] * 3, dtype="M8[D]")),
+        ("latency_ns", np.zeros((3, 2), dtype=np.int64)),
+        ("latency_ns", np.zeros(3, dtype=np.bool_)),
+        ("score", np.zeros(3, dtype=np.complex128)),
+        ("own", ("x", "y", "z")),
+        ("own", np.zeros(3, dtype=np.int64)),
+    ],
+)
+def test_a_column_of_another_kind_is_damage(name: str, column: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        unpack_rows(EvalItem, {**pack_rows(ITEMS), name: column})
+    with pytest.raises((ValueError, TypeError)):
+        unpack_rows(ShadowItem, {"own": column})
 
 
 def test_what_is_known_of_answers_and_pairs_survives_the_store_and_what_is_not_has_no_column() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 
 import grpc
@@ -19,6 +20,7 @@ from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.endpoints import request_path, wire_body
+from benchgate.targets.grpc_client import CHANNEL_OPTIONS
 from benchgate.targets.grpc_messages import decode
 from benchgate.targets.probe import wait_ready
 from tests.shells.load_helpers import limits
@@ -40,7 +42,7 @@ def sent(sim: Sim, *, stream: bool, by_grpc: bool = True, model: str = "sim", co
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_answer_over_grpc_has_the_tokens_of_the_one_over_http(stream: bool) -> None:
+def test_an_answer_over_grpc_has_every_token(stream: bool) -> None:
     with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002)) as sim:
         found = sent(sim, stream=stream)
         truth = sim.truth()
@@ -69,6 +71,7 @@ def test_the_text_over_grpc_is_the_one_over_http() -> None:
     [
         ("rate-limited", True, ErrorClass.HTTP_429),
         ("http-error:503", False, ErrorClass.HTTP_5XX),
+        ("http-error:422", True, ErrorClass.HTTP_4XX),
         ("cut-after", True, ErrorClass.STREAM_BROKEN),
         ("reset-after", True, ErrorClass.STREAM_BROKEN),
         ("error-after", True, ErrorClass.STREAM_BROKEN),
@@ -81,7 +84,7 @@ def test_the_text_over_grpc_is_the_one_over_http() -> None:
         ("merged", True, None),
     ],
 )
-def test_a_fault_over_grpc_is_the_failure_that_it_is_over_http(
+def test_a_fault_has_the_same_error_class_over_grpc_and_http(
     fault: str, stream: bool, error: ErrorClass | None
 ) -> None:
     with serve_sim(sim_settings(ttft_s=0.01, itl_s=0.002, faults=[fault])) as sim:
@@ -106,7 +109,37 @@ def test_a_client_that_leaves_over_grpc_frees_its_place() -> None:
     assert (truth["aborted"], truth["in_flight"]) == (2, 0)
 
 
-def test_probes_find_it_ready_over_grpc() -> None:
+def test_a_probe_finds_the_server_ready_over_grpc() -> None:
     with serve_sim(sim_settings(ready_after_s=0.3)) as sim:
         target = Target(Arm.CANDIDATE, sim.url, "sim", DIALECTS["vllm"], grpc=sim.grpc)
         wait_ready(target, endpoint="grpc-infer", ready_s=60, connect_s=5)
+
+
+def test_a_busy_engine_refuses_over_grpc_too() -> None:
+    with serve_sim(sim_settings(prefill_s=0.0001, decode_s=0.2, batch=1, queue=0)) as sim:
+        found = sent(sim, stream=True)
+    assert None in found.error
+    assert set(found.error) <= {None, ErrorClass.HTTP_5XX}
+    assert ErrorClass.HTTP_5XX in found.error
+
+
+def test_a_long_prompt_is_taken_over_grpc() -> None:
+    long = replace(text_request("grpc-infer", "x" * 5_000_000, TOKENS), stream=False)
+    with serve_sim(sim_settings()) as sim:
+        target = Target(Arm.CANDIDATE, sim.url, "sim", DIALECTS["vllm"], grpc=sim.grpc)
+        with grpc.insecure_channel(str(sim.grpc).removeprefix("grpc://"), options=CHANNEL_OPTIONS) as channel:
+            raw = channel.unary_unary(request_path(target, long))(wire_body(target, long, seed=0))
+    answer = decode(raw, streamed=False)
+    assert answer is not None
+    assert answer.text
+
+
+@pytest.mark.parametrize("cut", [1, 3, 15, 16, 20])
+def test_a_connection_whose_first_bytes_come_in_pieces_is_taken(cut: int) -> None:
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)  # and empty SETTINGS
+    with serve_sim(sim_settings()) as sim, socket.create_connection(("127.0.0.1", sim.port), timeout=60) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.sendall(preface[:cut])
+        assert sim.truth()["requests"] == 0  # what came has been read by now
+        client.sendall(preface[cut:])
+        assert client.recv(9)[3] == 4  # its SETTINGS

@@ -361,8 +361,8 @@ class LoadOptions:
         """Parse texts as typed. Raises UsageError, which says what was found and what to write.
 
         Variables that `headers` refer to are read here, and so are the files of certificates. `cpus` is how many cores
-        there are. `client` is called once nothing is refused, and gives what one worker was measured to deliver on one;
-        None: the usual cost is assumed.
+        there are. `client` is called after all checks and returns the measured speed of one worker, or None to assume
+        the usual cost.
         """
         rate_rps = None if rate is None else _read("--rate", read_rate_rps, rate)
         duration_s = None if duration is None else _read("--duration", units.parse_duration_s, duration)

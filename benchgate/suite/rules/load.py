@@ -205,7 +205,7 @@ def grpc_has_its_address(suite: Suite) -> Iterator[Fault]:
     for path in paths:
         if lacking is not None:
             name, sim = lacking
-            remedy = "write `grpc: host:8001` beside its `url`" if sim is None else "serve it by one replica"
+            remedy = "write `grpc: host:8001` beside its `url`" if sim is None else "give it `replicas: 1`"
             yield Fault((*path, "endpoint"), f'is sent over gRPC, and "{name}" has no address of it; {remedy}')
         if suite.load.audit:
             yield Fault(("load", "audit"), "means nothing for grpc-infer, whose bytes grpcio reads; remove it")
