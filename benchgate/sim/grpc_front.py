@@ -195,7 +195,7 @@ class GrpcFront:
 
 
 class _Side(asyncio.Protocol):
-    """One side of a connection that is passed on: writes what it reads to the other."""
+    """Side of a connection that is passed on: writes what it reads to the other."""
 
     def __init__(self, other: asyncio.Transport) -> None:
         self._other = other

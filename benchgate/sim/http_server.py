@@ -241,7 +241,7 @@ class OpenReply(Protocol):
 
 
 class Line(Protocol):
-    """What takes the bytes of the response to one request: a connection, or a call over gRPC."""
+    """Receiver of the bytes of a response: a connection, or a call over gRPC."""
 
     reply: OpenReply | None  # the request being answered
     received_ns: int
