@@ -559,7 +559,7 @@ def unpack_rows(kind: type[_Item], columns: ColumnMap) -> tuple[_Item, ...]:
     plain = {name: _values(name.rpartition(".")[2], column) for name, column in columns.items()}
     for whole, part in _PARTS.items():
         if whole in plain:
-            raise ValueError(f"the column {whole} is no column of its parts")
+            raise ValueError(f"found a column {whole}; expected one for each of its parts")
         inner = {name.partition(".")[2]: plain.pop(name) for name in columns if name.startswith(f"{whole}.")}
         if inner:
             plain[whole] = [_part(part, inner, values) for values in zip(*inner.values(), strict=True)]

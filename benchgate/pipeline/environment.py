@@ -16,6 +16,7 @@ from benchgate import __version__
 from benchgate.errors import StoreError
 from benchgate.model.client import ClientProfile, machine_fingerprint
 from benchgate.model.run import new_run_id
+from benchgate.store.missing import is_absent
 
 if TYPE_CHECKING:
     from benchgate.store.repository import Store
@@ -74,7 +75,7 @@ def known_client(store: Store) -> ClientProfile | None:
 
 def known_client_at(store_address: str) -> ClientProfile | None:
     """Return the client profile without writing; a store that is missing, old or unreadable counts as empty."""
-    if "://" not in store_address and not Path(store_address).exists():
+    if is_absent(store_address):
         return None
     from benchgate.store.repository import Store  # slow to import
 

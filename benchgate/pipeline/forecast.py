@@ -27,6 +27,7 @@ from benchgate.quality.divergence import load_texts
 from benchgate.quality.tasks.loading import impossible_checks, load_tasks, unknown_leaves
 from benchgate.shadow.assessors import load_judge_prompt
 from benchgate.shadow.prompts import load_prompts, unmeasurable_checks
+from benchgate.store.missing import is_absent
 from benchgate.suite.schema import Suite
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
 
 def known_noise_at(store_address: str, suite: Suite, plan: Plan) -> KnownNoise:
     """Return the known noise without writing; a store that is missing, old or unreadable counts as empty."""
-    if "://" not in store_address and not Path(store_address).exists():
+    if is_absent(store_address):
         return NO_KNOWN_NOISE
     from benchgate.store.repository import Store  # slow to import
 

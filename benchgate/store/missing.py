@@ -56,6 +56,12 @@ def sqlite_file(address: str) -> Path | None:
     return None if name in ("", ":memory:") or "://" in name else Path(name).expanduser()
 
 
+def is_absent(address: str) -> bool:
+    """Return True for an SQLite file that does not exist."""
+    path = sqlite_file(address)
+    return path is not None and not path.exists()
+
+
 def require_new_run(address: str, label: str | None) -> None:
     """Raise StoreError for an SQLite file that cannot be made, UsageError for the label of another run in it.
 

@@ -123,7 +123,7 @@ def read_request(message: bytes) -> dict[str, Any]:
         {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape), "data": _data(request, place)}
         for place, tensor in enumerate(request.inputs)
     ]
-    parameters = {entry.key: _set_value(entry.value) for entry in request.parameters}
+    parameters = {entry.key: _parameter_value(entry.value) for entry in request.parameters}
     return {"model_name": request.model_name, "inputs": tensors, "parameters": parameters}
 
 
@@ -136,7 +136,7 @@ def _data(request: Any, place: int) -> list[Any]:
     return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in found]
 
 
-def _set_value(parameter: Any) -> object:
+def _parameter_value(parameter: Any) -> object:
     return next((value for _, value in parameter.ListFields()), None)
 
 

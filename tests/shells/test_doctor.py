@@ -152,7 +152,9 @@ def test_a_store_that_cannot_be_opened_is_a_failure(tmp_path: Path) -> None:
     assert named(examine(str(tmp_path / "other.db")))["store"].state is State.FAIL
 
 
-def test_a_curve_of_this_machine_is_found_and_one_of_another_is_not(tmp_path: Path) -> None:
+def test_a_curve_of_this_machine_is_found_and_one_of_another_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     address = str(tmp_path / "benchgate.db")
     assert known_client_at(address) is None
     steps = (
@@ -166,7 +168,9 @@ def test_a_curve_of_this_machine_is_found_and_one_of_another_is_not(tmp_path: Pa
     assert named(examine(address))["load generator"].state is State.WARN
     with Store.open(address) as store:
         store.save_client_profile(replace(elsewhere, machine=client_machine()))
-    assert known_client_at(address) == replace(elsewhere, machine=client_machine())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for spelled in (address, f"sqlite:///{address}", "~/benchgate.db"):
+        assert known_client_at(spelled) == replace(elsewhere, machine=client_machine())
     assert "2,500 tokens/s, 50 streams and 200 requests/s per worker" in named(examine(address))["load generator"].found
 
 
