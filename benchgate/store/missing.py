@@ -26,16 +26,13 @@ def require_stored(address: str, *references: str) -> None:
 
     Other addresses, and whatever is wrong with the file itself, are left to `Store`.
     """
-    if not address or "://" in address:
-        return
-    given = Path(address).expanduser()
-    path = Path(os.path.realpath(given))
-    if path.is_dir():
+    path = sqlite_file(address)
+    if path is None or path.is_dir():
         return
     if not path.exists():
-        raise missing_store(str(given))
+        raise missing_store(str(path))
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+        with closing(_read_only(path)) as database:
             known = database.execute("SELECT id, label FROM run ORDER BY started_at DESC, id DESC").fetchall()
     except sqlite3.Error:
         return
@@ -54,6 +51,10 @@ def sqlite_file(address: str) -> Path | None:
     """Return the SQLite file of an address; None for a database server, and for what is no address."""
     name = address.removeprefix("sqlite:///")
     return None if name in ("", ":memory:") or "://" in name else Path(name).expanduser()
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(os.path.realpath(path))}?mode=ro", uri=True)
 
 
 def is_absent(address: str) -> bool:
@@ -81,7 +82,7 @@ def require_new_run(address: str, label: str | None) -> None:
             raise StoreError(f"the store {path} cannot be made: {why}; name a file where you may write") from error
     if label is None or not path.is_file():
         return
-    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+    with suppress(sqlite3.Error), closing(_read_only(path)) as database:
         taken = database.execute("SELECT id FROM run WHERE label = ? LIMIT 1", (label,)).fetchone()
         if taken is not None:
             raise taken_label(label, taken[0])

@@ -103,7 +103,7 @@ class Served:
     def restart(self, settings: Options | None = None) -> None:
         """Kill it, and start it again at the same port half a second later; with other settings, where given."""
         os.kill(self.sim.pid, signal.SIGKILL)
-        self.sim.process.wait()
+        child_process.stop(self.sim.process)
         time.sleep(0.5)
         for _ in range(20):
             try:
@@ -159,9 +159,10 @@ class Relay:
 
     def _pass_on(self, client: socket.socket, number: int) -> None:
         port, answered = self.upstream, True
-        server = _connected(port)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with client, suppress(OSError):
+        with ExitStack() as opened, suppress(OSError):
+            opened.enter_context(client)
+            server = opened.enter_context(_connected(port))
             while True:
                 for one in select.select([client, server], [], [], 1)[0]:
                     if number < self._silent_before:
@@ -171,14 +172,12 @@ class Relay:
                     if one is client and answered and data and port != self.upstream:  # a request begins
                         server.close()
                         port = self.upstream
-                        server = _connected(port)
+                        server = opened.enter_context(_connected(port))
                     if not data:
-                        server.close()
                         return
                     answered, self._passed_s[number] = one is not client, time.monotonic()
                     (server if one is client else client).sendall(data)
                     break  # the other one may be a connection that was just closed
-        server.close()
 
 
 _IN_USE_S, _INTO_IT_S, _WAIT_S, _SEVERAL = 0.3, 0.4, 20.0, 3

@@ -9,18 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from distributed import Client
+from distributed.comm.core import CommClosedError
 
 from benchgate.errors import ClusterError, ExitCode, UsageError
-from benchgate.load import cluster
-from benchgate.load import cluster as cluster_crew
-from benchgate.load import cluster_worker as cluster_job
+from benchgate.load import cluster, cluster_worker
 from benchgate.load.clocks import Clock, HostClock, host_clock
 from benchgate.load.cluster import ClusterFleet, clock_of
 from benchgate.load.shards import Shard, stage_shard
@@ -53,12 +52,22 @@ class Cluster:
 
     @property
     def workers(self) -> list[str]:
-        """Addresses, in the order in which a fleet numbers them. Waits for both."""
-        self.client.wait_for_workers(2, timeout=60)
-        return sorted(self.client.scheduler_info()["workers"])
+        """Addresses, in the order in which a fleet numbers them. Waits until both answer."""
+        return sorted(self.pids())
 
     def pid(self, worker: str) -> int:
-        return int(self.client.run(os.getpid, workers=[worker])[worker])
+        return self.pids()[worker]
+
+    def pids(self) -> dict[str, int]:
+        """Process by address. Asks until two answer, for a scheduler may still list one that was killed."""
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() < deadline_s:
+            with suppress(CommClosedError):
+                found: dict[str, int] = self.client.run(os.getpid)
+                if len(found) == 2:
+                    return found
+            time.sleep(0.05)
+        raise TimeoutError("two workers did not answer within 60 s")
 
 
 def free_port() -> int:
@@ -193,7 +202,7 @@ def test_lost_load_process_is_named_and_its_answers_are_kept(two: Cluster, fleet
 
 
 def kill_load_process(dask_worker: Any) -> None:
-    process = cluster_job._PROCESSES[dask_worker.address][1]
+    process = cluster_worker._PROCESSES[dask_worker.address][1]
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
 
@@ -443,15 +452,15 @@ def test_lost_scheduler_is_said_so(tmp_path: Path) -> None:
 
 
 def test_nobody_at_the_address_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_crew, "_CONNECT_S", 0.3)
+    monkeypatch.setattr(cluster, "_CONNECT_S", 0.3)
     address = f"tcp://127.0.0.1:{free_port()}"
     with pytest.raises(ClusterError, match=f"no scheduler answers at {address}"):
         ClusterFleet(address).__enter__()
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_crew, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"benchgate\[cluster\]"):
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"install the extra `cluster`"):
         ClusterFleet("tcp://127.0.0.1:1").__enter__()
 
 
