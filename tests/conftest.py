@@ -88,12 +88,13 @@ def pytest_collection() -> Iterator[None]:
 
 # What only `./scripts/test --all` runs: long measurements and simulations, and whole runs that take long.
 _LONG = frozenset({
-    "test_adapters", "test_calibrate", "test_capacity", "test_drill", "test_embedded_server", "test_error_budgets",
-    "test_error_rates", "test_fewer_accelerators", "test_gate_quality_rates", "test_grafana_dashboard", "test_import",
-    "test_key_canaries", "test_load_cluster", "test_looks", "test_quality_choice", "test_replicas",
-    "test_report_browser_script", "test_salted_runs", "test_schedules", "test_sim_drills", "test_sim_fleet",
-    "test_site_browser", "test_smoke", "test_started_servers", "test_stats_item_harm", "test_store_away",
-    "test_telemetry_replicas", "test_warmup", "test_wheel", "test_workers",
+    "test_adapters", "test_calibrate", "test_capacity", "test_capacity_run", "test_drill", "test_embedded_server",
+    "test_error_budgets", "test_error_rates", "test_fewer_accelerators", "test_gate_quality_rates",
+    "test_grafana_dashboard", "test_import", "test_key_canaries", "test_lm_eval_internals", "test_load_cluster",
+    "test_looks", "test_quality_choice", "test_quality_verdict", "test_replicas", "test_report_browser_script",
+    "test_salted_runs", "test_schedules", "test_sim_drills", "test_sim_fleet", "test_site_browser", "test_smoke",
+    "test_started_servers", "test_stats_item_harm", "test_store_away", "test_telemetry_replicas", "test_warmup",
+    "test_wheel", "test_workers",
 })  # fmt: skip
 _QUICK_DRILL = "prefix-cache"
 # Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.

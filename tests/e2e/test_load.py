@@ -49,9 +49,9 @@ def test_a_url_is_enough_and_two_saved_loads_are_compared(tmp_path: Path) -> Non
     ("path", "dialect", "counted"),
     [
         ("v1/messages", "vllm", True),
-        ("generate_stream", "tgi", True),
-        ("v2/models/sim/generate_stream", "triton", False),
-        ("predictions/sim", "vllm", False),
+        pytest.param("generate_stream", "tgi", True, marks=pytest.mark.slow),
+        pytest.param("v2/models/sim/generate_stream", "triton", False, marks=pytest.mark.slow),
+        pytest.param("predictions/sim", "vllm", False, marks=pytest.mark.slow),
         ("v2/models/sim/infer", "vllm", True),
     ],
 )

@@ -478,15 +478,18 @@ def test_a_server_that_cannot_be_measured_is_named(world: World, mistake: Mistak
     require_parts(world, mistake, servers)
 
 
+_WRONG_NAMES = (
+    "gate nosuch", "run s.yaml --label @good", "trend ttft --store none.db", "capacity --demand none.yaml",
+    "report nosuch", "show nosuch", "compare good nosuch", "promote nosuch", "publish good", "publish nosuch --comment",
+    "run s.yaml --resume --run nosuch", "gate @last", "gate --store none.db", "runs --store none.db", "trend ttfts",
+    "verify none.json --report r.html",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "command",
-    [
-        "gate nosuch", "report nosuch", "show nosuch", "compare good nosuch", "promote nosuch", "publish good",
-        "publish nosuch --comment", "run s.yaml --label @good", "run s.yaml --resume --run nosuch", "gate @last",
-        "gate --store none.db", "runs --store none.db", "trend ttfts",
-        "trend ttft --store none.db", "verify none.json --report r.html", "capacity --demand none.yaml",
-    ],
-)  # fmt: skip
+    [pytest.param(name, marks=[pytest.mark.slow] if at >= 4 else []) for at, name in enumerate(_WRONG_NAMES)],
+)
 def test_a_wrong_name_is_refused_before_the_slow_imports(world: World, command: str) -> None:
     (world.folder / "s.yaml").write_text(SUITE)
     slow = ("sqlalchemy", "numpy", "scipy", "ruamel")

@@ -231,6 +231,7 @@ def test_paper_keeps_headings_with_what_follows_and_charts_whole(paper: Page) ->
     assert inks == ["rgb(0, 0, 0)", "rgb(89, 99, 110)"]  # and not the light grey of a dark screen
 
 
+@pytest.mark.slow
 def test_without_a_script_a_mark_has_its_words_as_its_title(page: Page) -> None:
     for anchor in ("figure-ecdf-ttft-c4", "figure-ecdf-tpot-c4", "figure-timeline-ttft", "figure-quality"):
         marks = page.locator(f"#{anchor} svg.chart path > title")

@@ -235,6 +235,7 @@ def test_a_group_is_its_tasks_each_with_the_groups_name_before_its_own(run: Run)
     assert all(item.startswith("short_words-") for item in short.item_ids)
 
 
+@pytest.mark.slow
 def test_the_baseline_is_asked_every_task_once_more_at_the_same_time(run: Run) -> None:
     assert set(run.seen) == {(task.name, repeat) for task in run.planned for repeat in (0, 1)}
     assert {(o.arm, o.fault) for o in run.seen.values()} == {(Arm.BASELINE, None)}

@@ -246,6 +246,7 @@ def examined(ready: str, url: str, folder: Path, *, log: Path | None = None) -> 
     return found["old replicas"]
 
 
+@pytest.mark.slow
 def test_doctor_reports_the_number_of_replicas(three: Sim, tmp_path: Path) -> None:
     assert examined("{replicas: 3}", three.url, tmp_path).state is State.OK
     few = examined("{replicas: 4}", three.url, tmp_path)

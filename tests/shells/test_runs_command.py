@@ -143,8 +143,8 @@ def test_names_are_completed_from_the_store_and_never_fail(kept: Kept, tmp_path:
     ("line", "completed"),
     [
         ("run s.yaml --resume --run night", {"nightly-1", "nightly-2"}),
-        ("publish nightly-1", {"nightly-1"}),
-        ("gate @la", {"@latest"}),
+        pytest.param("publish nightly-1", {"nightly-1"}, marks=pytest.mark.slow),
+        pytest.param("gate @la", {"@latest"}, marks=pytest.mark.slow),
     ],
 )
 def test_bash_completes_names_of_runs(kept: Kept, line: str, completed: set[str]) -> None:
