@@ -16,6 +16,7 @@ from benchgate.gate.checks.shares import trace_counts
 from benchgate.gate.comparison import Comparison, load_of, stricter_look
 from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, invalid
 from benchgate.gate.evidence.shares import Counts, tally_of, unmeasured
+from benchgate.gate.evidence.tokens import demonstrated_inflation, note_inflation
 from benchgate.gate.guards.base import invalidating_guard, metric_kinds
 from benchgate.gate.reasons import Line, check_advice, check_line
 from benchgate.model.deployment import Arm
@@ -51,7 +52,7 @@ def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResu
     for place in budget_classes(suite) or (None,):
         estimate = Estimate(_RULE, BURN_ALARM, method=_METHOD, n_unit="requests")
         with estimate.keeping_problems():
-            _measure_burn(estimate, budget, place, comparison, alpha)
+            _measure_burn(estimate, budget, place, suite, comparison, alpha)
         estimate.clear_undefined()
         if look is not None:
             adjust_for_looks(estimate, look)
@@ -78,11 +79,20 @@ def burn_checks(suite: Suite, comparison: Comparison, guards: Sequence[GuardResu
 
 
 def _measure_burn(
-    estimate: Estimate, budget: ErrorBudget, place: TrafficClass | None, comparison: Comparison, alpha: float
+    estimate: Estimate,
+    budget: ErrorBudget,
+    place: TrafficClass | None,
+    suite: Suite,
+    comparison: Comparison,
+    alpha: float,
 ) -> None:
     if place is None:
         raise invalid("its stage was not measured", _MEASURE)
-    tally = tally_of(budget.metric, place.slo)
+    slo, inflation = place.slo, None
+    if budget.metric == "goodput" and slo is not None and slo.tpot_s is not None:
+        inflation = demonstrated_inflation(comparison.request_pairs, place.name, suite)
+        slo = slo if inflation is None else slo.restated(inflation.estimate)
+    tally = tally_of(budget.metric, slo)
     counts = Counts.of(load_of(comparison.judged, place.name, Arm.CANDIDATE).values(), tally)
     trace_counts(estimate.trace, "candidate", counts)
     limits = miss_share_limits(counts.kept, counts.totals, alpha, estimate.trace)
@@ -107,6 +117,8 @@ def _measure_burn(
     failures = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
     share = as_written(show_percent(allowed))
     estimate.notes = [f"{failures}; the objective of {show_objective(budget.objective_ratio)} allows {share} of them"]
+    if inflation is not None:
+        note_inflation(estimate, "goodput", inflation)
 
 
 def spent_checks(

@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
@@ -164,6 +164,10 @@ class Slo:
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
+
+    def restated(self, inflation: float) -> Slo:
+        """Return the bounds for requests whose usage counts exp(`inflation`) times the tokens of their text."""
+        return self if self.tpot_s is None else replace(self, tpot_s=self.tpot_s / math.exp(inflation))
 
 
 def meets_slo(columns: RequestColumns, slo: Slo) -> BoolArray:

@@ -16,9 +16,10 @@ from benchgate.gate.judge import judge
 from benchgate.gate.summary.figures import block_differences
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
-from benchgate.model.run import Evidence
+from benchgate.model.run import BudgetReading, Evidence
 from benchgate.model.telemetry import Counter, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.answer_texts import CHARS, columns_of, plain, saying
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -229,6 +230,44 @@ def test_goodput_with_a_bound_on_tpot_goes_by_the_tokens_of_the_text() -> None:
     assert restated.candidate < by_usage.candidate
 
 
+PACED = """
+suite: chat
+deployments: {{now: {{url: "http://b", model: m, price: $2/h}}, next: {{url: "http://c", model: m, price: $2/h}}}}
+baseline: now
+candidate: next
+slo: {{tpot: 50ms, target: 95%}}
+{budget}
+load:
+  workload: {{input: 8 tokens, output: 120 tokens}}
+  blocks: 8
+  sweep: [{{stage: c4, concurrency: 4, requests: 60}}]
+gate: {{checks: [{check}, {{metric: error_rate, max: 2%}}]}}
+"""
+BUDGET = "error_budget: {objective: 99%, window: 30d, metric: goodput, spent: 10%}"
+
+
+@pytest.mark.parametrize(
+    ("budget", "check", "metric", "outcome"),
+    [
+        ("", "{metric: usd_per_million_good_tokens, margin: 30%}", "usd_per_million_good_tokens", Outcome.BLOCK),
+        ("", "{metric: usd_per_million_good_tokens, max: $9}", "usd_per_million_good_tokens", Outcome.INVALID),
+        (BUDGET, "{metric: e2e, margin: 90%}", "error_budget_burn", Outcome.BLOCK),
+    ],
+)
+def test_who_misses_the_pace_by_its_text_has_no_good_tokens_by_its_usage(
+    budget: str, check: str, metric: str, outcome: Outcome
+) -> None:
+    suite = parse_suite(PACED.format(budget=budget, check=check), "suite.yaml")
+    spent = BudgetReading(0.1, "the suite itself", "2026-01-01T00:00:00Z")
+    for usage in (100, 108):  # 52 ms a token by its text; 48 ms by the larger usage
+        slow = Effect(tokens=100, slowdown=5.2, usage=usage, finish="stop")
+        evidence = answered(slow, Effect(tokens=100, slowdown=4.5, finish="stop"), suite)
+        verdict = judge(suite, replace(evidence, budget_spent=spent))
+        (found,) = [one for one in verdict.checks if one.metric == metric]
+        assert found.outcome is outcome
+        assert any("tokens that its text shows" in note for note in found.notes) is (usage == 108)
+
+
 @dataclass(frozen=True)
 class Style:
     """Answers of random lengths, whose characters per token spread by 15 % (sd of the log) from answer to answer."""
@@ -333,3 +372,17 @@ def test_energy_is_spread_over_the_tokens_that_the_text_shows() -> None:
     requests = len(evidence.load[0].requests)
     assert found.candidate == pytest.approx(300 / (100 * requests))
     assert any("usage counts 1.08 times" in note for note in found.notes)
+
+
+def test_energy_of_answers_that_miss_the_pace_by_their_text_is_for_no_token() -> None:
+    line = "{metric: joules_per_token, max: 1 J, required: true}"
+    suite = parse_suite(PACED.format(budget="", check=line), "suite.yaml")
+    slow = Effect(tokens=100, slowdown=5.2, usage=108, finish="stop")
+    evidence = answered(slow, Effect(tokens=100, slowdown=4.5, finish="stop"), suite)
+    ends = [TelemetrySample(at_s, {Counter.GPU_ENERGY_J: 300.0 * at_s}) for at_s in (0.0, 1.0)]
+    windows = tuple(
+        TelemetryWindow("c4", Arm.CANDIDATE, block, 0, None, 1.0, drained=True, readings=tuple(ends))
+        for block in {o.block for o in evidence.load}
+    )
+    found = check(replace(evidence, telemetry=windows), "joules_per_token", suite)
+    assert found.outcome is Outcome.INVALID

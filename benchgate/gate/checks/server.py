@@ -73,6 +73,8 @@ def _good_tokens(
 
     def count(execution: LoadObservation) -> float:
         slo, inflation = slos.get(execution.stage), inflations.get(execution.stage)
+        if slo is not None and inflation is not None:
+            slo = slo.restated(inflation.estimate)
         by_usage = sum(request_metrics.output_tokens(rows, slo=slo) for rows in execution.with_ramp)
         return by_usage if inflation is None else by_usage * math.exp(-inflation.by_block.get(execution.block, 0.0))
 

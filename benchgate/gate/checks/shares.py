@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
@@ -58,9 +57,9 @@ class Shares:
 
 
 def _restated_tally(tally: Tally, spec: CheckSpec, comparison: Comparison, inflation: LogRatio) -> Tally:
-    assert spec.slo is not None and spec.slo.tpot_s is not None, "only goodput with a bound on TPOT is restated"
-    restated = tally_of(spec.check.metric, replace(spec.slo, tpot_s=spec.slo.tpot_s / math.exp(inflation.estimate)))
-    ours = {id(o) for o in comparison.judged.load if o.arm is Arm.CANDIDATE}
+    assert spec.slo is not None and spec.stage is not None, "only goodput of a stage with an SLO is restated"
+    restated = tally_of(spec.check.metric, spec.slo.restated(inflation.estimate))
+    ours = {id(o) for o in load_of(comparison.judged, spec.stage, Arm.CANDIDATE).values()}
     return lambda o: restated(o) if id(o) in ours else tally(o)
 
 

@@ -311,7 +311,8 @@ def against_bound(estimate: Estimate, comparison: Comparison, measure: Measure, 
     estimate.method, estimate.n = "t-limits over blocks of ln(value)", len(blocks)
     require_pace(metric, q, stage, blocks)
     require_price(comparison.judged, measure, (Arm.CANDIDATE,))
-    values = [priced([block], measure, comparison.judged.run.arms.get(Arm.CANDIDATE)) for block in blocks]
+    deployment = comparison.judged.run.arms.get(Arm.CANDIDATE)
+    values = [priced([block], measure, Arm.CANDIDATE, deployment) for block in blocks]
     known = np.array([measure.restated(v, [b]) for v, b in zip(values, blocks, strict=True) if v is not None])
     if len(known) < len(values) or len(known) == 0:
         raise invalid(f"{metric} was not measured in every block of stage {stage}", LOOK_AT_ERRORS)

@@ -202,6 +202,12 @@ class Measure:
     each: bool = False
     inflation: Mapping[int, float] = field(default_factory=dict)
 
+    def slo_of(self, arm: Arm) -> Slo | None:
+        """Return the SLO of an arm's requests; the candidate's TPOT is held to it by the tokens of its text."""
+        if self.slo is None or arm is Arm.BASELINE or not self.inflation:
+            return self.slo
+        return self.slo.restated(sum(self.inflation.values()) / len(self.inflation))
+
     def restated(self, value: float, blocks: Sequence[LoadObservation]) -> float:
         """Return the candidate's value in these blocks by the tokens of its text instead of its usage."""
         worse = self.worse_by(blocks)
@@ -330,7 +336,7 @@ def require_cached_input_reported(evidence: Evidence, pairs: Sequence[Pair], mea
 
 def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[float, float, float]:
     b, c = (
-        priced([pair[at] for pair in group], measure, evidence.run.arms.get(side))
+        priced([pair[at] for pair in group], measure, side, evidence.run.arms.get(side))
         for at, side in enumerate((Arm.BASELINE, Arm.CANDIDATE))
     )
     first, last = group[0][0], group[-1][0]
@@ -349,14 +355,16 @@ def _by_block(group: list[Pair], measure: Measure, evidence: Evidence) -> tuple[
     return (math.log(b / c) if measure.rises else math.log(c / b)), b, c
 
 
-def priced(executions: Sequence[LoadObservation], measure: Measure, deployment: Deployment | None) -> float | None:
-    """Return `value_of`, or the cost of a block's tokens on this deployment; with `each`, per accelerator."""
+def priced(
+    executions: Sequence[LoadObservation], measure: Measure, arm: Arm, deployment: Deployment | None
+) -> float | None:
+    """Return `value_of`, or the cost of a block's tokens on this arm's deployment; with `each`, per accelerator."""
     if measure.metric not in COST_METRICS:
         value = value_of(executions, measure)
         if value is None or not measure.each:
             return value
         return None if deployment is None else value / deployment.accelerators
-    slo = measure.slo if measure.metric == "usd_per_million_good_tokens" else None
+    slo = measure.slo_of(arm) if measure.metric == "usd_per_million_good_tokens" else None
     return None if deployment is None else block_cost(deployment, executions[0], output_tokens(slo))
 
 
