@@ -23,7 +23,8 @@ from benchgate.plan.power import forecast_power
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
-from tests.fakes.measured import measured
+from tests.fakes.answer_texts import plain, saying
+from tests.fakes.measured import Effect, measured
 
 TEXT = """
 suite: chat
@@ -63,6 +64,18 @@ def from_regions(evidence: Evidence, *, slower_in_us: float = 0.0) -> Evidence:
         return replace(one, requests=replace(columns, region=region), window_s=window_s)
 
     return replace(evidence, load=tuple(map(dealt, evidence.load)))
+
+
+def failing_in_us(evidence: Evidence) -> Evidence:
+    """Let every request of the candidate that was sent from us fail."""
+
+    def failed(one: LoadObservation) -> LoadObservation:
+        us = (one.requests.index % 2 == 1).astype(np.int32)
+        error, detail = TextColumn((None, "stream_broken"), us), TextColumn((None, "reset"), us)
+        return replace(one, requests=replace(one.requests, error=error, error_detail=detail))
+
+    load = [failed(one) if one.arm is Arm.CANDIDATE else one for one in evidence.load]
+    return replace(evidence, load=tuple(load))
 
 
 def outcomes(suite: Suite, evidence: Evidence) -> dict[str, Outcome]:
@@ -156,3 +169,31 @@ def test_regions_that_cannot_be_used_are_refused(suite: dict[str, str | int], co
     with pytest.raises(SuiteError) as refused:
         suite_of(**suite)  # type: ignore[arg-type]  # of a table
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "checks",
+    [
+        "{metric: ttft, region: eu, margin: 10%}, {metric: error_rate, region: eu, max: 2%}",
+        "{metric: error_rate, region: eu, max: 2%}",
+    ],
+)
+def test_failures_of_a_region_are_not_judged_by_a_check_of_another(checks: str) -> None:
+    suite = suite_of(checks)
+    assert judge(suite, from_regions(measured(suite))).outcome is Outcome.PASS
+    verdict = judge(suite, failing_in_us(from_regions(measured(suite))))
+    assert verdict.outcome is Outcome.INVALID
+    (guard,) = [guard for guard in verdict.guards if guard.id == "failures-judged"]
+    assert guard.tripped and "c4@us" in guard.reason
+    assert guard.remedy is not None and "region: us" in guard.remedy
+
+
+def test_goodput_of_a_region_goes_by_the_tokens_of_the_text() -> None:
+    """52 ms a token by its text and 48 ms by its usage, beside a bound of 50 ms."""
+    text = TEXT.replace("ttft: 500ms", "tpot: 50ms, target: 95%").replace("output: 10", "output: 120")
+    suite = parse_suite(text.format(checks="{metric: goodput}", regions=REGIONS, slots=4), "suite.yaml")
+    inflated = Effect(tokens=100, slowdown=5.2, usage=108, finish="stop")
+    evidence = measured(suite, inflated, Effect(tokens=100, slowdown=4.5, finish="stop"))
+    evidence = saying(saying(evidence, Arm.BASELINE, plain), Arm.CANDIDATE, plain)
+    for check in judge(suite, from_regions(evidence)).checks:
+        assert (check.outcome, check.candidate) == (Outcome.BLOCK, 0.0)

@@ -120,6 +120,13 @@ def test_failures_that_no_check_counts_are_seen_in_the_ramp_too() -> None:
         assert ("failures-judged" in tripped_by(suite, with_ramp(measured(suite), failed, 40))) is seen
 
 
+@pytest.mark.parametrize(("line", "seen"), [(GOODPUT, True), (ERRORS, False)])
+def test_goodput_leaves_failures_of_the_ramp_to_the_guard(line: Line, seen: bool) -> None:
+    suite = SuiteText([{"metric": "ttft", "max": "10s"}, line]).suite()
+    for failed, tripped in ((0, False), (40, seen)):
+        assert ("failures-judged" in tripped_by(suite, with_ramp(measured(suite), failed, 40))) is tripped
+
+
 def test_a_check_that_failures_decide_says_why_they_failed() -> None:
     suite = SuiteText(
         [{"metric": "ttft", "statistic": "p95", "margin": "10%"}, {"metric": "error_rate", "max": "1%"}]

@@ -34,6 +34,7 @@ from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
 from benchgate.suite.checks import covers, judges
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.stages import region_name
 
 Pair = tuple[LoadObservation, LoadObservation]  # executions of baseline and candidate in one block of a stage
 
@@ -411,34 +412,36 @@ _NOISE_SD = 2.0
 def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     """Flag failed requests that no required check counts.
 
-    More than 5 % of an arm's requests failed, or significantly more of the candidate's, by over 1 point.
-    `error_rate`, `goodput` and `validity` count failures; `rejected`, and `error_rate` with `of`, count those of their
-    class. A median latency hides that a tenth of the requests failed, and a server that drops some is faster for the
-    rest.
+    In a stage, or a region of it, more than 5 % of an arm's requests failed, or significantly more of the candidate's,
+    by over 1 point. `error_rate` counts failures; `goodput`, `validity` and `session_success` count those outside the
+    ramp; `rejected`, and `error_rate` with `of`, those of their class. A median latency hides that a tenth of the
+    requests failed, and a server that drops some is faster for the rest.
     """
     if not traffic_classes(suite):
         return NotApplicable("no load was measured")
-    for place in traffic_classes(suite):
-        counts = {arm: _uncounted_failures(run, suite, place, arm) for arm in arms_of(run)}
+    for place, region in product(traffic_classes(suite), tuple(suite.regions) or (None,)):
+        counts = {arm: _uncounted_failures(run, suite, place, region, arm) for arm in arms_of(run)}
         for arm, (failed, of) in counts.items():
             if failed > _MANY_FAILED * of:
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
-                return _uncounted(run, place, arm, what)
+                return _uncounted(run, place, region, arm, what)
         failed, of = counts[Arm.CANDIDATE]
         baseline_failed, total = counts.get(Arm.BASELINE, (0, 0))
         if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
         if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha:
             what = f"{failed} of {of} requests of the candidate failed, {baseline_failed} of {total} of the baseline"
-            return _uncounted(run, place, Arm.CANDIDATE, what)
+            return _uncounted(run, place, region, Arm.CANDIDATE, what)
     return None
 
 
-def _uncounted(run: Evidence, place: TrafficClass, arm: Arm, what: str) -> Violation:
-    why = most_common_failure(load_of(run, place.name, arm).values())
+def _uncounted(run: Evidence, place: TrafficClass, region: str | None, arm: Arm, what: str) -> Violation:
+    name = region_name(place.name, region)
+    why = most_common_failure(load_of(run, name, arm).values())
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
+    where += f", region: {region}" if region is not None else ""
     check = f"{{metric: error_rate, {where}, margin: 1 point}}"
-    reason = f"stage {place.name}: {what}, and no required check counts them ({why})"
+    reason = f"stage {name}: {what}, and no required check counts them ({why})"
     return Violation(reason, f"add the check {check}, and find in the report why they failed")
 
 
@@ -461,20 +464,26 @@ def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
     return f"{failed} of {sent} requests failed, mostly with: {error}, {detail}"
 
 
-def _uncounted_failures(run: Evidence, suite: Suite, place: TrafficClass, arm: Arm) -> tuple[int, int]:
+def _uncounted_failures(
+    run: Evidence, suite: Suite, place: TrafficClass, region: str | None, arm: Arm
+) -> tuple[int, int]:
     checks = [
         check
         for check in suite.gate.checks
         if check.required
         and check.metric in _COUNTING
         and check.over is None  # in the other stage, requests may fail too
+        and check.region in (None, region)
         and judges(check, place, suite.gate.checks)
     ]
-    sent = [rows for o in load_of(run, place.name, arm).values() for rows in o.with_ramp]
-    of = sum(map(len, sent))
-    if any(check.metric != "rejected" and check.of is None for check in checks):
+    executions = load_of(run, region_name(place.name, region), arm).values()
+    of = sum(len(rows) for execution in executions for rows in execution.with_ramp)
+    every = [check.metric for check in checks if check.metric != "rejected" and check.of is None]
+    if "error_rate" in every:
         return 0, of
     classes = {"http_429" if check.metric == "rejected" else str(check.of) for check in checks}
+    # The other metrics that count all failures leave the ramp out.
+    sent = [rows for execution in executions for rows in ((execution.ramp,) if every else execution.with_ramp)]
     return sum(int(np.count_nonzero(~succeeded(rows) & ~rows.error.are(classes))) for rows in sent), of
 
 
