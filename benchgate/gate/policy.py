@@ -126,12 +126,13 @@ def judged_by(check: Check, checks: Sequence[Check], names: Mapping[str, bool]) 
     """Return the names of the tasks that a check without a task judges: those of its stage and kind of score.
 
     Accuracy and flips leave a task scored by degrees to a check of its score, and a score leaves the others to their
-    accuracy. Without such a check they keep it and find that they cannot judge it: no task stays unjudged without a
-    message. A required check leaves nothing to an advisory one.
+    accuracy. Without such a check of the same stage they keep it and find that they cannot judge it: no task stays
+    unjudged without a message. A required check leaves nothing to an advisory one.
     """
     of_scores = check.metric == "score"
     others = "accuracy" if of_scores else "score"
-    elsewhere = {c.task for c in checks if c.metric == others and (c.required or not check.required)}
+    alike = [c for c in checks if c.metric == others and c.stage == check.stage]
+    elsewhere = {c.task for c in alike if c.required or not check.required}
     here = {name: scored for name, scored in names.items() if stage_of_task(name) == check.stage}
     return [n for n, scored in here.items() if scored == of_scores or not elsewhere & {None, "each", n}]
 

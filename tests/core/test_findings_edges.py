@@ -310,9 +310,9 @@ def test_goodput_without_a_bound_is_held_to_the_target_of_its_slo() -> None:
 # Which checks there are
 
 
-def check(metric: str, *, task: str | None = None, required: bool = True) -> Check:
+def check(metric: str, *, required: bool = True, **where: str) -> Check:
     line: Line = {"metric": metric, "margin": "5 points", "required": required}
-    return SuiteText([line | ({"task": task} if task else {})]).suite().gate.checks[0]
+    return SuiteText([line | where]).suite().gate.checks[0]
 
 
 @pytest.mark.parametrize(
@@ -329,6 +329,7 @@ def check(metric: str, *, task: str | None = None, required: bool = True) -> Che
         (check("accuracy"), [check("score", task="another")], ["exact", "graded"]),
         (check("accuracy"), [check("score", task="each")], ["exact"]),
         (check("score"), [check("accuracy", task="exact", required=False)], ["exact", "graded"]),
+        (check("score"), [check("accuracy", stage="c4")], ["exact", "graded"]),  # of other answers
     ],
 )
 def test_a_required_check_leaves_no_task_to_one_that_is_advisory_or_absent(

@@ -135,15 +135,17 @@ gate:
         ("    - {metric: accuracy, stage: c4, margin: 5 points}\n", "", "nothing judges its answers"),
         ("accuracy, stage: c4", "accuracy, stage: c8", "give it `verify"),
         ("verify: 10%", "verify: 60%", "at most 50%"),
+        ("[add.yaml]", "[add.yaml, sort.yaml]", 'nothing judges its answers to "sort"'),
         ("output: 8 tokens}", "output: 8 tokens, session: {turns: 3}}", "among single requests"),
         ("[add.yaml]", "[{task: add.yaml, name: add@c4}]", "unknown key"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(old: str, new: str, problem: str) -> None:
-    assert old in TEXT
+    text = TEXT.replace("stage: c4, margin", "stage: c4, task: add, margin") if "sort" in new else TEXT
+    assert old in text
     parse_suite(TEXT, "s.yaml")
     with pytest.raises(SuiteError) as error:
-        parse_suite(TEXT.replace(old, new), "s.yaml")
+        parse_suite(text.replace(old, new), "s.yaml")
     assert problem in str(error.value)
 
 
