@@ -220,19 +220,48 @@ def test_a_search_that_was_not_made_on_one_side_leaves_nothing_to_compare(
     assert outcome(bounded(1.0, suite())) is Outcome.INVALID
 
 
-def test_candidates_of_two_runs_are_held_against_each_other_and_not_their_baselines(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("machine", "candidate", "blocks"),
+    [
+        ((10, 11), (10, 11), False),  # a slower day
+        ((10, 11), (5, 5.5), True),
+        ((40, 44), (20, 22), True),  # as much as the other candidate, on a machine that is twice as fast
+    ],
+)
+def test_candidates_of_two_runs_are_compared_through_their_baseline(
+    machine: tuple[float, float], candidate: tuple[float, float], blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
-    found = {("before", Arm.CANDIDATE): (20, 22), ("now", Arm.CANDIDATE): (10, 11)}
+    found = {
+        ("before", Arm.BASELINE): (20, 22),
+        ("before", Arm.CANDIDATE): (20, 22),
+        ("now", Arm.BASELINE): machine,
+        ("now", Arm.CANDIDATE): candidate,
+    }
 
     def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
         return bracket(arm, found[evidence.run.id, arm])
 
     monkeypatch.setattr(capacity, "replay_search", replay)
     estimate = compared(compare(now, before))
-    assert outcome(estimate) is Outcome.BLOCK
-    assert estimate.value == pytest.approx(math.log(math.sqrt(20 * 22) / math.sqrt(10 * 11)))
+    assert (outcome(estimate) is Outcome.BLOCK) is blocks
+    assert estimate.value == pytest.approx(math.log(2) if blocks else 0.0)
+    assert estimate.limits is not None
+    width = math.log(1.1) * 4  # of four brackets, each of which may be wrong by its own width
+    assert estimate.limits.upper - estimate.limits.lower == pytest.approx(width)
+
+
+def test_a_baseline_of_an_open_capacity_ties_no_runs_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
+    without_end = bracket(Arm.BASELINE, (20, None))
+
+    def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
+        return without_end if (evidence.run.id, arm) == ("now", Arm.BASELINE) else bracket(arm, (20, 22))
+
+    monkeypatch.setattr(capacity, "replay_search", replay)
+    problem = compared(compare(now, before)).problem
+    assert problem is not None and problem.outcome is Outcome.INCONCLUSIVE
+    assert "the capacity of the baseline is open" in problem.reason
 
 
 def test_a_level_that_was_never_in_flight_ends_a_search_by_name() -> None:

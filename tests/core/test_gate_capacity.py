@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchgate.errors import SuiteError
@@ -260,3 +261,17 @@ def test_search_beside_a_sizing_says_how_to_size_by_its_lower_end() -> None:
     assert note.startswith("its `load.capacity` search is not used for sizing; it found candidate: ")
     assert note.endswith(f"; to size by it, pass --replica-requests-per-s {found.result.lower:g} instead of the run")
     assert unused_search_note(replace(evidence, load=()), suite(), Arm.CANDIDATE) is None
+
+
+@pytest.mark.parametrize(("counted", "outcome"), [(2, Outcome.PASS), (10, Outcome.INVALID)])
+def test_no_pace_is_judged_by_a_usage_beyond_what_was_asked_for(counted: int, outcome: Outcome) -> None:
+    """The requests ask for two tokens, which come in two pieces 90 ms apart; the bound on TPOT is 100 ms."""
+    bounds = {"slo": "tpot: 100ms, ttft: 1s", "check": "{metric: capacity, min: 8/s}"}
+    asked, evidence = suite(**bounds), searched_run(2, 2, **bounds)
+    load = [
+        replace(o, requests=replace(o.requests, output_tokens=np.full_like(o.requests.output_tokens, counted)))
+        if o.arm is Arm.CANDIDATE and o.stage.startswith("capacity")
+        else o
+        for o in evidence.load
+    ]
+    assert capacity_check(asked, replace(evidence, load=tuple(load))).outcome is outcome

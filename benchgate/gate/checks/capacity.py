@@ -13,7 +13,7 @@ from itertools import cycle
 
 import numpy as np
 
-from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of
+from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, TiedRuns, UntiedRuns, load_of
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import block_value
 from benchgate.gate.evidence.client_strain import saturation_reasons
@@ -120,7 +120,9 @@ def search_of(suite: Suite) -> ArmSearch | None:
         budget_requests=capacity.budget_requests,
         alpha=_ALPHA,
     )
-    return ArmSearch(settings, suite.slo.per_request, suite.gate.client)
+    workload = suite.load.workloads.get(capacity.workload or "", suite.load.workload)
+    output_tokens = workload.output_tokens if isinstance(workload.output_tokens, int) else None
+    return ArmSearch(settings, suite.slo.per_request, suite.gate.client, output_tokens)
 
 
 def most_looks(settings: SearchSettings) -> int:
@@ -266,29 +268,49 @@ class CapacityChecks:
 def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Suite, *, each: bool = False) -> None:
     """Estimate the log ratio of both arms' capacities; its limits are the worst and the best that the brackets allow.
 
-    With `each` both are divided by the accelerators of their deployments.
+    Of two runs with one baseline, the ratio of the baseline's own capacities, the machine's, is subtracted. With `each`
+    both are divided by the accelerators of their deployments.
     """
     reference, arm = comparison.baseline_run, comparison.baseline_arm
     theirs, ours = replay_search(reference, arm, suite), replay_search(comparison.judged, Arm.CANDIDATE, suite)
-    estimate.n = theirs.result.sent + ours.result.sent
+    shared = [replay_search(run, Arm.BASELINE, suite) for run in _runs_of_one_baseline(comparison)]
+    named = zip(("reference", "judged"), shared, strict=False)
+    estimate.n = sum(search.result.sent for search in (theirs, ours, *shared))
     estimate.notes = [theirs.describe(Arm.BASELINE), ours.describe(Arm.CANDIDATE)]
+    estimate.notes += [f"the {name} run's {search.describe(Arm.BASELINE)}" for name, search in named]
     divisors = _divisor(reference, arm, each=each), _divisor(comparison.judged, Arm.CANDIDATE, each=each)
     fewer = math.log(divisors[1] / divisors[0])  # fewer accelerators have to carry less
-    limits = Limits(
-        lower=_log_ratio(theirs.result.lower, ours.top, unknown=-math.inf) + fewer,
-        upper=_log_ratio(theirs.top, ours.result.lower, unknown=math.inf) + fewer,
-    )
+    limits, middle = _brackets_ratio(theirs, ours)
+    if shared:
+        machine, middle_of_machine = _brackets_ratio(*shared)
+        limits, middle = Limits(limits.lower - machine.upper, limits.upper - machine.lower), middle - middle_of_machine
+    limits, middle = Limits(limits.lower + fewer, limits.upper + fewer), middle + fewer
     # A level that one arm missed and the other met is already a regression: equal ends are enough.
     regressed = limits.lower >= (estimate.margin if estimate.rule.breach else 0.0)
     if not regressed and math.isinf(limits.upper):
-        raise _open_bracket(ours if ours.middle is None else theirs)
-    middles = _log_ratio(theirs.middle, ours.middle, unknown=math.inf) + fewer
+        raise _open_bracket(next(search for search in (ours, theirs, *shared) if search.middle is None))
     estimate.baseline = None if theirs.value is None else theirs.value / divisors[0]
     estimate.candidate = None if ours.value is None else ours.value / divisors[1]
-    estimate.value = next(one for one in (middles, limits.upper, limits.lower) if math.isfinite(one))
+    estimate.value = next(one for one in (middle, limits.upper, limits.lower) if math.isfinite(one))
     estimate.limits, estimate.p_value = limits, 1.0
     if regressed:
-        estimate.p_value = min(1.0, _end_p(theirs, LevelStatus.PASS) + _end_p(ours, LevelStatus.FAIL))
+        ends = [(theirs, LevelStatus.PASS), (ours, LevelStatus.FAIL)]
+        ends += zip(shared, (LevelStatus.FAIL, LevelStatus.PASS), strict=False)
+        estimate.p_value = min(1.0, sum(_end_p(search, end) for search, end in ends))
+
+
+def _runs_of_one_baseline(comparison: Comparison) -> tuple[Evidence, ...]:
+    """Return the runs whose candidates are compared, if they share a baseline; else ()."""
+    if not isinstance(comparison, TiedRuns) or isinstance(comparison, UntiedRuns):
+        return ()
+    return comparison.reference, comparison.judged
+
+
+def _brackets_ratio(theirs: ReplayedSearch, ours: ReplayedSearch) -> tuple[Limits, float]:
+    """Return the limits of the log ratio of two capacities that their brackets allow, and that of their middles."""
+    lower = _log_ratio(theirs.result.lower, ours.top, unknown=-math.inf)
+    upper = _log_ratio(theirs.top, ours.result.lower, unknown=math.inf)
+    return Limits(lower, upper), _log_ratio(theirs.middle, ours.middle, unknown=math.inf)
 
 
 def compare_with_bound(estimate: Estimate, comparison: Comparison, suite: Suite, *, each: bool = False) -> None:
