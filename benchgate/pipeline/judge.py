@@ -19,7 +19,7 @@ from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError,
 from benchgate.gate.judge import doubted, judge
 from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
-from benchgate.model.verdict import Verdict, Waivers
+from benchgate.model.verdict import Outcome, Verdict, Waivers
 from benchgate.pipeline.environment import utc_now
 from benchgate.report.document import OWN, Terms, document_json, verdict_document, with_exit_code
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
@@ -100,7 +100,7 @@ def decide_stored(
     reference = store.evidence(against) if against is not None else None
     terms = Terms(
         policy=_apply_policy(policy, evidence.run) if policy is not None else None,
-        reference_outcome=store.own_outcome(against) if against is not None else None,
+        reference_outcome=_own_outcome(store, reference) if reference is not None else None,
     )
     verdict = judge(terms.suite(evidence.run), evidence, reference, waivers=waivers)
     verdict = doubted(verdict, terms.reference_outcome)
@@ -108,6 +108,15 @@ def decide_stored(
     fault = _keep(store, evidence, verdict, document, against) if keep else None
     hashes = (_evidence_sha256(store, run_id), None if against is None else _evidence_sha256(store, against))
     return Decision(evidence, reference, verdict, terms, document, fault, *hashes)
+
+
+def _own_outcome(store: Store, reference: Evidence) -> Outcome | None:
+    """Return the outcome of a run by its own policy: that of its verdict, or as of now if it never got one."""
+    run = reference.run
+    outcome = store.own_outcome(run.id)
+    if outcome is not None or not run.judges_candidate:
+        return outcome
+    return judge(OWN.suite(run), reference, None).outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -39,8 +39,8 @@ from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import only_part, with_arms
 from tests.fakes import evidence as fake
-from tests.fakes.measured import Effect, SuiteText
-from tests.fakes.promotable import BLOCKED, judged
+from tests.fakes.measured import HEALTHY, Effect, SuiteText
+from tests.fakes.promotable import BLOCKED, begun, judged
 from tests.fakes.sigstore_world import IDENTITY, ISSUER, SigstoreWorld
 
 SUITE = """suite: two  # measured nightly
@@ -274,6 +274,16 @@ def test_comparison_with_another_run_is_made_again(store: Store, passed: Decisio
     statement = stated(decision)
     assert statement.against is not None and statement.against.id == against
     assert held(statement, VerifyRequest(store=store)).holds
+
+
+@pytest.mark.parametrize(("effect", "outcome"), [(HEALTHY, Outcome.PASS), (BLOCKED, Outcome.WARN)])
+def test_reference_that_never_got_a_verdict_is_held_to_its_own_policy(
+    store: Store, effect: Effect, outcome: Outcome
+) -> None:
+    reference, run_id = (begun(store, effect) for _ in range(2))
+    verdict = decide_stored(store, run_id, reference, keep=False).verdict
+    assert verdict.outcome is outcome
+    assert ("reference run's own verdict was BLOCK" in verdict.reason) is (effect is BLOCKED)
 
 
 def left(folder: Path, statement: Statement) -> Path:
