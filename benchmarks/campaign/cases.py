@@ -161,7 +161,8 @@ SIM: Mapping[str, SimFault] = {
     "gray-replica": _set({"replicas": 2, "unlike": {1: {"ttft": "160ms", "itl": "8ms"}}},
                          "one of two replicas has eight times the latency",
                          load=expect("BLOCK", "INCONCLUSIVE", "WARN", "PASS")),
-    "replica-lost": _set({"replicas": 2, "lose_replica_after": 30}, "one of two replicas is killed after 30 requests"),
+    "replica-lost": _set({"replicas": 2, "lose_replica_after": 30}, "one of two replicas is killed after 30 requests",
+                         load=expect("BLOCK", "INCONCLUSIVE", "WARN", "PASS")),  # by how many it was answering
 }  # fmt: skip
 
 
