@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +23,9 @@ from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
+from tests.fakes.demand import write_demand
 from tests.fakes.evidence import run
+from tests.fakes.quick_command import answer
 
 S = 1_000_000_000
 CALM = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
@@ -253,13 +258,18 @@ def test_capacity_of_two_runs_without_live_baselines_is_not_decided(before: int,
     assert "no noise that a calibration measures" in check.reason
 
 
-def test_search_beside_a_sizing_says_how_to_size_by_its_lower_end() -> None:
+def test_search_beside_a_sizing_says_how_to_size_by_its_lower_end(tmp_path: Path) -> None:
     evidence = searched_run(2, 1)
     found = replay_search(evidence, Arm.CANDIDATE, suite())
     note = unused_search_note(evidence, suite(), Arm.CANDIDATE)
     assert note is not None
     assert note.startswith("its `load.capacity` search is not used for sizing; it found candidate: ")
-    assert note.endswith(f"; to size by it, pass --replica-requests-per-s {found.result.lower:g} instead of the run")
+    advised = re.search(r"set `replica\.(\w+): (\S+)` in the demand file and leave out the run$", note)
+    assert advised is not None
+    file = write_demand(tmp_path, {"demand": {"requests_per_s": 30}, "replica": {advised[1]: float(advised[2])}})
+    code, sized, complained = answer("capacity", "--demand", file, "--format", "json")
+    assert code == 0, complained
+    assert json.loads(sized)["question"]["replica"]["per_s"] == pytest.approx(found.result.lower, rel=1e-5)
     assert unused_search_note(replace(evidence, load=()), suite(), Arm.CANDIDATE) is None
 
 

@@ -234,10 +234,10 @@ def unused_search_note(evidence: Evidence, suite: Suite, arm: Arm) -> str | None
         search = replay_search(evidence, arm, suite)
     except CannotJudge:
         return None
-    lower, option = search.result.lower, ""
+    lower, advice = search.result.lower, ""
     if lower is not None and search.settings.over == "rate":
-        option = f"; to size by it, pass --replica-requests-per-s {lower:g} instead of the run"
-    return f"its `load.capacity` search is not used for sizing; it found {search.describe(arm)}{option}"
+        advice = f"; to size by it, set `replica.requests_per_s: {lower:g}` in the demand file and leave out the run"
+    return f"its `load.capacity` search is not used for sizing; it found {search.describe(arm)}{advice}"
 
 
 class CapacityChecks:
