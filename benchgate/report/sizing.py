@@ -180,7 +180,7 @@ def _beyond_lines(seen: RunSeen) -> Iterator[str]:
             " may serve much more, and the fleet may need fewer. Measure higher rates, until one misses."
         )
     else:
-        yield "The next level is not shown to miss its SLO: a replica serves at least this, and may serve more."
+        yield "The next level is not shown to miss its SLO: with more callers the throughput may be higher."
     if seen.searched is not None:
         yield f"{seen.searched[0].upper()}{seen.searched[1:]}."
 

@@ -2,8 +2,9 @@
 
 A replica's capacity is a rate of arrivals. Open loops measure one, as their requests arrive regardless of earlier ones.
 In a closed loop the queue never exceeds its callers, so its throughput is not a sustainable arrival rate, and open
-levels take precedence. A level that held is not trusted if the same requests at a lower load are shown to miss: one of
-the two results is chance.
+levels take precedence. A closed level that held is no operating point if the same requests at no higher a rate are
+shown to miss. A level that held is not trusted if the same requests at a lower load of the same loop are shown to miss:
+one of the two results is chance.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class LoadLevel:
     several classes that of the one closest to its target. `is_open`: its requests arrived at a rate; in a closed loop
     the rate is only the throughput. `misses`: the goodput of a class is shown to be below its target, or `piles_up`:
     the number in the system is shown to grow, which meets no SLO for long. `offered_load` is the offered rate, for a
-    closed loop the number in flight; None if not stated. Levels of one `kind` differ only in their load.
+    closed loop the number in flight; None if not stated. Levels of one `kind` differ only in their load, those of one
+    `requests_kind` also in their arrivals.
     """
 
     stage: str
@@ -60,6 +62,7 @@ class LoadLevel:
     piles_up: bool = False
     offered_load: float | None = None
     kind: int = 0
+    requests_kind: int = 0
     goodput: float | None = None  # of the class that `goodput_lower` is of, with the requests it was counted from
     requests: int | None = None
 
@@ -77,6 +80,14 @@ class LoadLevel:
         """Return True if it has less load than another level of its kind, by more than random differences."""
         loads = _loads((self, other))
         return self.kind == other.kind and loads is not None and loads[0] < loads[1] * (1 - _EQUAL_LOADS)
+
+    def has_rate_above(self, closed: LoadLevel) -> bool | None:
+        """Compare an open level's offered rate with the throughput of a closed one; None if they are not comparable.
+
+        A trace states no rate.
+        """
+        comparable = self.is_open and not closed.is_open and self.requests_kind == closed.requests_kind
+        return self.offered_load > closed.requests_per_s if comparable and self.offered_load is not None else None
 
     @property
     def not_held_because(self) -> str:
@@ -190,7 +201,7 @@ def levels_of(
     held_to = {stage: [place for place in of if place.target_ratio is not None] for stage, of in stages.items()}
     if not any(held_to.values()):
         return "the suite has no SLO, so no level of load is known to be good enough; add `slo`"
-    kinds = _kinds(suite)
+    kinds, requests_kinds = _kinds(suite), _kinds(suite, by_arrivals=False)
     found: dict[str, LoadLevel | str] = {}
     for stage, of in held_to.items():
         level = _level(stage, of, of_arm, stays_s)
@@ -200,7 +211,8 @@ def levels_of(
             load = _sum([traffic.mean_rps for traffic in stages[stage]])
             if load is None:
                 load = _sum([traffic.schedule.concurrency for traffic in stages[stage]])
-            level = replace(level, kind=kinds[stage], offered_load=load, piles_up=piles_up, misses=misses)
+            level = replace(level, offered_load=load, piles_up=piles_up, misses=misses)
+            level = replace(level, kind=kinds[stage], requests_kind=requests_kinds[stage])
         found[stage] = level
     if not known_levels(found):
         return "no level of load is complete: none has stored tokens, requests and goodput"
@@ -214,10 +226,10 @@ def _by_stage(suite: Suite) -> dict[str, list[TrafficClass]]:
     return stages
 
 
-def _kinds(suite: Suite) -> dict[str, int]:
-    """Number the kinds of stages; those of one kind differ only in their load.
+def _kinds(suite: Suite, *, by_arrivals: bool = True) -> dict[str, int]:
+    """Number the kinds of stages; those of one kind differ only in their load, or also in their arrivals.
 
-    Their requests, arrivals, SLOs and actions are the same.
+    Their requests, SLOs and actions are the same.
     """
     features: dict[str, list[object]] = {}
     for stage in suite.load.sweep if suite.load is not None else ():
@@ -227,7 +239,8 @@ def _kinds(suite: Suite) -> dict[str, int]:
             at = one.schedule
             arrivals = at.arrival, at.bursts, at.ramp_to_rps is None, at.steps is None, at.trace
             slo = one.slo_spec if one.has_own_slo else None
-            features[stage_name].append((one.class_name, one.workload, slo, one.is_background, arrivals))
+            requests = one.class_name, one.workload, slo, one.is_background
+            features[stage_name].append((*requests, arrivals if by_arrivals else None))
     kinds: list[object] = []
     for of_stage in features.values():
         if of_stage not in kinds:
@@ -306,7 +319,7 @@ class OperatingPoint:
 
     `missed_at` is the next known level of its kind with more load, if that is shown to miss its SLO: capacity lies
     between the two. None if nothing shows an upper limit. Beyond an open loop only open ones count, as a closed loop
-    says nothing about rates.
+    says nothing about rates. Beyond a closed loop, open ones with a higher rate than its throughput count too.
     """
 
     row: LoadLevel
@@ -320,13 +333,16 @@ def choose_operating_point(
 ) -> OperatingPoint | str:
     """Choose the named level, else the best that holds, or return why there is none."""
     all_known = known_levels(levels)
+    doubted = {row.stage: why for row in all_known if row.holds and (why := _contradiction(row, all_known))}
+    consistent = [row for row in all_known if row.stage not in doubted]
     if stage is None:
-        consistent = [row for row in all_known if not (row.holds and _contradicting(row, all_known))]
         found = best_of_levels([row for row in consistent if row.is_open and row.holds] or consistent, arm)
+        if isinstance(found, str):
+            return ". ".join([found, *(f"Nothing is sized by stage {name}: it {why}" for name, why in doubted.items())])
     else:
         found = _named(levels, stage)
-    if isinstance(found, str):
-        return found
+        if isinstance(found, str):
+            return found
     left_out = [
         ExcludedLevel(name, _why_left_out(level, found, all_known))
         for name, level in levels.items()
@@ -334,23 +350,33 @@ def choose_operating_point(
     ]
     beyond = [
         row
-        for row in all_known
-        if (row.holds or row.misses) and (row.is_open or not found.is_open) and found.has_less_load_than(row)
+        for row in consistent
+        if (row.holds or row.misses) and (row.is_open or not found.is_open) and _is_beyond(row, found)
     ]
     nearest = lightest_level(beyond)
     missed_at = nearest.stage if nearest is not None and nearest.misses else None
     return OperatingPoint(found, tuple(left_out), stage is not None, missed_at)
 
 
-def _contradicting(row: LoadLevel, levels: Sequence[LoadLevel]) -> LoadLevel | None:
-    lighter = (other for other in levels if other.misses and other.is_open == row.is_open)
-    return next((other for other in lighter if other.has_less_load_than(row)), None)
+def _is_beyond(row: LoadLevel, chosen: LoadLevel) -> bool:
+    above = row.has_rate_above(chosen)
+    return chosen.has_less_load_than(row) if above is None else above
 
 
-def _contradiction(lighter: LoadLevel) -> str:
-    return (
-        f"holds, but {lighter.stage}, the same requests with less load, is shown to miss its SLO: one result is chance"
-    )
+def _contradiction(row: LoadLevel, levels: Sequence[LoadLevel]) -> str | None:
+    """Return by which miss a level that holds is no operating point; None without one."""
+    for other in levels:
+        if other.misses and other.has_rate_above(row) is False:
+            return (
+                f"holds in a closed loop at {show_number(row.requests_per_s)} requests/s, but {other.stage}, the same"
+                " requests at no higher a rate, is shown to miss its SLO"
+            )
+        if other.misses and other.is_open == row.is_open and other.has_less_load_than(row):
+            return (
+                f"holds, but {other.stage}, the same requests with less load, is shown to miss its SLO: one result is"
+                " chance"
+            )
+    return None
 
 
 def _named(levels: Mapping[str, LoadLevel | str], stage: str) -> LoadLevel | str:
@@ -366,8 +392,8 @@ def _named(levels: Mapping[str, LoadLevel | str], stage: str) -> LoadLevel | str
             f"nothing is sized by stage {stage}: it {row.not_held}. Throughput beyond the SLO is no capacity; measure"
             " more requests of it, or name another stage"
         )
-    if (lighter := _contradicting(row, known_levels(levels))) is not None:
-        return f"nothing is sized by stage {stage}: it {_contradiction(lighter)}; measure both again"
+    if (why := _contradiction(row, known_levels(levels))) is not None:
+        return f"nothing is sized by stage {stage}: it {why}; measure both again"
     return row
 
 
@@ -377,8 +403,8 @@ def _why_left_out(level: LoadLevel | str, chosen: LoadLevel, levels: Sequence[Lo
     if not level.holds:
         less = ", though it has less load than this one" if level.has_less_load_than(chosen) else ""
         return f"{level.not_held}{less}"
-    if (lighter := _contradicting(level, levels)) is not None:
-        return _contradiction(lighter)
+    if (why := _contradiction(level, levels)) is not None:
+        return why
     carried = f"holds, at {show_number(level.tokens_per_s)} output tokens/s"
     if chosen.is_open and not level.is_open:
         return f"{carried}, but is a closed loop, whose rate is no arrival rate"

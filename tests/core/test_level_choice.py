@@ -131,6 +131,32 @@ def test_what_held_is_not_counted_on_where_the_same_requests_with_less_load_are_
         assert found.row.stage == "r16"
 
 
+def test_closed_loop_is_no_operating_point_where_arrivals_at_no_higher_a_rate_are_shown_to_miss() -> None:
+    closed = replace(ROW, stage="c16", offered_load=16.0)  # 14 requests/s
+    for miss in (MISSED, replace(MISSED, kind=1), replace(MISSED, offered_load=14.0)):
+        for stage in (None, "c16"):
+            found = choose_operating_point(levels(miss, closed), ARM, stage)
+            assert isinstance(found, str)
+            assert "c16" in found
+            assert "r8, the same requests at no higher a rate, is shown to miss its SLO" in found
+        lower = replace(closed, stage="c4", requests_per_s=3.0, offered_load=4.0)
+        found = choose_operating_point(levels(miss, closed, lower), ARM)
+        assert isinstance(found, OperatingPoint)
+        assert (found.row.stage, found.missed_at) == ("c4", "r8")
+        assert found.left_out[1].why.startswith("holds in a closed loop at 14.0 requests/s, but r8")
+
+
+def test_arrivals_that_miss_leave_a_closed_loop_alone_where_their_rate_is_higher_unknown_or_of_other_requests() -> None:
+    closed = replace(ROW, stage="c16", offered_load=16.0, e2e_mean_s=None)
+    for change, missed_at in (
+        ({"offered_load": 20.0}, "r8"), ({"offered_load": None}, None), ({"requests_kind": 1, "kind": 1}, None),
+        ({"misses": False}, None),
+    ):  # fmt: skip
+        found = choose_operating_point(levels(replace(MISSED, **change), closed), ARM)
+        assert isinstance(found, OperatingPoint)
+        assert (found.row.stage, found.missed_at) == ("c16", missed_at)
+
+
 def test_levels_of_which_nothing_orders_them_are_neither_more_nor_less() -> None:
     closed = replace(MISSED, is_open=False, e2e_mean_s=None, tokens_per_s=1.0)
     assert not closed.has_less_load_than(HELD)
@@ -157,11 +183,12 @@ def test_stages_are_of_one_kind_where_they_ask_for_the_same() -> None:
         found = levels_of([*level("r4", 400, (0.99, 0.97)), *LEVELS[3:]], a_suite(text), ARM)
         assert not isinstance(found, str)
         assert [(row.kind, row.offered_load) for row in known_levels(found)] == [(0, 4.0), (0, 8.0), (1, 16.0)]
+        assert [row.requests_kind for row in known_levels(found)] == [0, 0, int("output" in changed)]
 
 
 def test_level_at_which_requests_pile_up_does_not_hold_whatever_its_goodput() -> None:
     rows = [*level("r4", 400, (0.99, 0.97)), *LEVELS[3:6]]
-    piling = levels_of(rows, a_suite(OPEN), ARM, piling_up=["r4"])
+    piling = levels_of(rows, a_suite(OPEN.replace("rate: 4/s", "rate: 20/s")), ARM, piling_up=["r4"])
     assert not isinstance(piling, str)
     found = choose_operating_point(piling, ARM)
     assert isinstance(found, OperatingPoint)
@@ -279,7 +306,8 @@ def test_answer_says_how_its_level_was_chosen_and_what_a_closed_loop_is() -> Non
     assert "That is stage c8, the fastest whose goodput" in closed
     assert "It is a closed loop" in closed
     assert "Not by c4: holds, at 400 output tokens/s." in closed
-    assert "a replica serves at least this, and may serve more" in closed
+    assert "with more callers the throughput may be higher" in closed
+    assert "at least this" not in closed  # its throughput is no arrival rate
     opened = text(RunSeen(OperatingPoint(replace(ROW, is_open=True))))
     assert "the fastest open loop whose goodput" in opened
     assert "closed loop" not in opened
