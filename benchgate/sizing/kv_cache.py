@@ -144,15 +144,51 @@ def _kept_in(text: Mapping[str, object], own_keys: tuple[str, str]) -> _Kept:
     if text.get("kv_lora_rank") is not None:
         return _Kept(None, _count(text, "kv_lora_rank") + _count(text, "qk_rope_head_dim"))
     heads = _count(text, "num_attention_heads", "n_head")
-    keys = (own_keys[0], "num_key_value_heads"), (own_keys[1], "head_dim")
-    of_heads, of_size = ([key for key in pair if text.get(key) is not None] for pair in keys)
-    kv_heads = _count(text, *of_heads) if of_heads else heads
-    if of_size:
-        return _Kept(kv_heads, 2 * kv_heads * _count(text, *of_size))
+    own_heads, own_size = (_stated(text, key) for key in own_keys)
+    kv_heads = _agreed(own_heads or _kv_heads(text, heads)) or heads
+    size = _agreed(own_size or {**_stated(text, "head_dim"), **_stated(text, "kv_channels")})
+    if size is not None:
+        return _Kept(kv_heads, 2 * kv_heads * size)
     width = _count(text, "hidden_size", "n_embd")
     if width % heads:
         raise ConfigError(f"hidden_size {width} is no multiple of num_attention_heads {heads}; expected `head_dim`")
     return _Kept(kv_heads, 2 * kv_heads * (width // heads))
+
+
+def _kv_heads(text: Mapping[str, object], heads: int) -> dict[str, int]:
+    """Return the KV heads by every key that states them, as the models' own code reads it.
+
+    GPT-BigCode's `multi_query` means one head. ChatGLM's `multi_query_group_num` counts only with
+    `multi_query_attention`. Falcon ignores `multi_query` in its new architecture, and else `num_kv_heads` with it.
+    """
+    stated = _stated(text, "num_key_value_heads")
+    if _flag(text, "multi_query_attention"):
+        stated["multi_query_group_num"] = _count(text, "multi_query_group_num")
+    if _flag(text, "multi_query") and not _flag(text, "new_decoder_architecture"):
+        return {**stated, "multi_query": 1}
+    falcon = _stated(text, "num_kv_heads") | _stated(text, "n_head_kv")
+    if _flag(text, "new_decoder_architecture") and not falcon:
+        falcon["num_attention_heads"] = heads
+    return stated | falcon
+
+
+def _agreed(stated: Mapping[str, int]) -> int | None:
+    """Return the one value that all keys state; None without keys. Raises ConfigError if they differ."""
+    if len(set(stated.values())) > 1:
+        by_key = " and ".join(f"{value} by `{key}`" for key, value in stated.items())
+        raise ConfigError(f"its keys contradict each other: {by_key}; expected one value")
+    return next(iter(stated.values()), None)
+
+
+def _stated(text: Mapping[str, object], name: str) -> dict[str, int]:
+    return {} if text.get(name) is None else {name: _count(text, name)}
+
+
+def _flag(text: Mapping[str, object], name: str) -> bool:
+    value = text.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise ConfigError(f"`{name}` is {str(value)[:_SHOWN]}; expected true or false")
+    return bool(value)
 
 
 def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:

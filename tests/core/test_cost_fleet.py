@@ -119,6 +119,23 @@ def test_request_of_8192_tokens_of_a_70b_takes_2_7_gb_and_half_of_it_in_fp8() ->
     assert layout.requests_that_fit(1e9, 8192) == 0
 
 
+STARCODER: dict[str, object] = {
+    "n_layer": 40, "n_head": 48, "n_embd": 6144, "multi_query": True, "torch_dtype": "float16",
+}  # fmt: skip
+CHATGLM3_6B: dict[str, object] = {
+    "num_layers": 28, "num_attention_heads": 32, "hidden_size": 4096, "kv_channels": 128, "torch_dtype": "float16",
+    "multi_query_attention": True, "multi_query_group_num": 2,
+}  # fmt: skip
+FALCON_7B: dict[str, object] = {
+    "num_hidden_layers": 32, "num_attention_heads": 71, "num_kv_heads": 71, "hidden_size": 4544, "multi_query": True,
+    "new_decoder_architecture": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
+FALCON_40B: dict[str, object] = {
+    "num_hidden_layers": 60, "num_attention_heads": 128, "num_kv_heads": 8, "hidden_size": 8192, "multi_query": True,
+    "new_decoder_architecture": True, "torch_dtype": "bfloat16",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("config", "bytes_per_token"),
     [
@@ -128,6 +145,17 @@ def test_request_of_8192_tokens_of_a_70b_takes_2_7_gb_and_half_of_it_in_fp8() ->
           "qk_rope_head_dim": 64, "torch_dtype": "bfloat16"}, 70_272),
         ({"n_layer": 12, "n_head": 12, "n_embd": 768, "torch_dtype": "float16"}, 36_864),
         ({"text_config": {"num_hidden_layers": 2, "num_attention_heads": 3, "head_dim": 8}, "dtype": "float32"}, 384),
+        (STARCODER, 2 * 40 * 1 * 128 * 2),
+        ({**STARCODER, "num_key_value_heads": 1}, 2 * 40 * 1 * 128 * 2),
+        ({**STARCODER, "multi_query": False}, 2 * 40 * 48 * 128 * 2),
+        (CHATGLM3_6B, 2 * 28 * 2 * 128 * 2),
+        ({**CHATGLM3_6B, "multi_query_attention": False}, 2 * 28 * 32 * 128 * 2),
+        (FALCON_7B, 2 * 32 * 1 * 64 * 2),
+        ({**FALCON_7B, "multi_query": False}, 2 * 32 * 71 * 64 * 2),
+        (FALCON_40B, 2 * 60 * 8 * 64 * 2),
+        ({**FALCON_40B, "num_kv_heads": None}, 2 * 60 * 128 * 64 * 2),
+        # as first published, of type RefinedWeb
+        ({"n_layer": 60, "n_head": 128, "n_head_kv": 8, "hidden_size": 8192, "dtype": "bf16"}, 2 * 60 * 8 * 64 * 2),
     ],
 )  # fmt: skip
 def test_token_takes_what_the_model_keeps_of_it(config: dict[str, object], bytes_per_token: int) -> None:
@@ -232,6 +260,13 @@ def test_tokens_are_kept_in_whole_pages() -> None:
         ({"layer_types": ["full_attention"]}, "each of the 80"),
         ({"layer_types": ["strange"] * 80}, "strange"),
         ({"text_config": 3}, "text_config"),
+        ({"multi_query": True}, "8 by `num_key_value_heads` and 1 by `multi_query`"),
+        ({"multi_query": 1}, "expected true or false"),
+        ({"multi_query_attention": True}, "multi_query_group_num"),
+        ({"multi_query_attention": True, "multi_query_group_num": 2}, "contradict"),
+        ({"num_kv_heads": 16}, "contradict"),
+        ({"new_decoder_architecture": True}, "contradict"),
+        ({"head_dim": 128, "kv_channels": 64}, "contradict"),
     ],
 )
 def test_configuration_that_does_not_say_what_it_keeps_is_refused(change: dict[str, object], named: str) -> None:
