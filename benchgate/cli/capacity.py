@@ -351,7 +351,7 @@ def _seen(
         mean_residence_s,
         queue_trends,
     )
-    from benchgate.sizing.signals import cache_use, cold_starts, scaling_signals
+    from benchgate.sizing.signals import cache_use, cold_starts, deployment_replicas, scaling_signals
 
     stays_s = {} if evidence is None else mean_residence_s(evidence, role)
     watched = {} if evidence is None else queue_trends(evidence, suite, role)
@@ -361,9 +361,15 @@ def _seen(
     searched = None if evidence is None else unused_search_note(evidence, suite, role)
     if isinstance(choice, str) or isinstance(levels, str):
         raise UsageError(str(choice) if searched is None else f"{choice}. {searched}")
+    replicas = deployment_replicas(evidence, suite, role)
     if evidence is None:
-        care = tuple(filter(None, [widened_line(suite)]))
-        return RunSeen(choice, cache_use="the run's raw records were removed", from_records=False, care=care)
+        return RunSeen(
+            choice,
+            cache_use="the run's raw records were removed",
+            from_records=False,
+            care=tuple(filter(None, [widened_line(suite)])),
+            deployment_replicas=replicas,
+        )
     return RunSeen(
         choice,
         signals=scaling_signals(evidence, known_levels(levels), choice.row, role),
@@ -373,4 +379,5 @@ def _seen(
         unlike=len(mismatches(kept, rows)),
         searched=searched,
         watched=watched.get(choice.row.stage),
+        deployment_replicas=replicas,
     )

@@ -49,7 +49,8 @@ class RunSeen:
     records, and `unlike` is how many of those that the store keeps are not what they make. `care` are sentences without
     ends on how well the load was measured, and `unpaid` is one on accelerators that the run's price is not of, None
     where none are or the price is not the run's. `searched` is one on what its `load.capacity` found,
-    which is not sized by. `watched` is how long the level was, where it has a steady rate.
+    which is not sized by. `watched` is how long the level was, where it has a steady rate. `deployment_replicas` is how
+    many replicas the deployment has, if several: then the replica that is sized with is the whole deployment.
     """
 
     choice: OperatingPoint
@@ -66,6 +67,7 @@ class RunSeen:
     unpaid: str | None = None
     searched: str | None = None
     watched: QueueTrend | None = None
+    deployment_replicas: int | None = None
 
     def cache_checked(self, cache: KvCache | None) -> CacheCheck | str | None:
         """Compare the predicted cache with the measured one; a reason where that is unknown, None without a cache."""
@@ -91,6 +93,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
         "unpaid": seen.unpaid,
         "searched": seen.searched,
         "watched": watched,
+        "deployment_replicas": seen.deployment_replicas,
         "signals": [{**asdict(one), "tells": one.tells, "threshold": one.threshold} for one in seen.signals],
         "starts": None if seen.starts is None else asdict(seen.starts),
         "from_run": sorted(seen.taken),
@@ -104,7 +107,7 @@ def run_document(seen: RunSeen | None, question: SizingInput) -> dict[str, objec
 
 _KEYS = (
     "run", "figures", "measured", "unpaid", "searched", "watched", "starts", "overridden", "cache_check",
-    "cache_not_checked",
+    "cache_not_checked", "deployment_replicas",
 )  # fmt: skip
 
 
@@ -228,7 +231,11 @@ def signal_lines(seen: RunSeen) -> Iterator[str]:
         return
     first = seen.signals[0]
     if first.threshold is not None:
-        yield f"Scale up by {first.name} of a replica, above {_amount(first, first.threshold)}. Seen in the run:"
+        whose, several = "a replica", seen.deployment_replicas
+        if several is not None:
+            # of several replicas the usage is the fullest cache's; everything else is added up
+            whose = f"{'the fullest of its' if first.name == KV_USAGE else 'all'} {several:,} replicas"
+        yield f"Scale up by {first.name} of {whose}, above {_amount(first, first.threshold)}. Seen in the run:"
     else:
         yield f"No autoscaling signal found: {_no_signal(seen.signals)} Seen in the run:"
     for one in seen.signals:
@@ -323,6 +330,11 @@ def sizing_text(
     lines = [] if seen is None else [*run_lines(seen)]
     lines += _replica(found, "Fully used" if _is_full(seen) else "Always at this load")
     if seen is not None:
+        if (several := seen.deployment_replicas) is not None:
+            lines.append(
+                f"This replica is the whole deployment of the run, with {several:,} replicas: counts, spares, dollars"
+                f" and thresholds are of groups of {several:,}. To size by single replicas, measure one."
+            )
         if question.replica.lower_per_s is None:
             lines.append("Its lower bound is unknown: its blocks differ too much, or not at all.")
         if seen.unpaid is not None:

@@ -22,6 +22,7 @@ from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Gauge
 from benchgate.sizing.fleet import KvCache
 from benchgate.sizing.operating_point import LoadLevel, lightest_level
+from benchgate.suite.schema import Suite
 
 WAITING, KV_USAGE, TOKENS = "waiting requests", "KV cache in use", "output tokens/s"
 _GAUGES = ((WAITING, Gauge.WAITING), (KV_USAGE, Gauge.KV_USAGE))
@@ -44,7 +45,7 @@ class SignalRange:
 
 @dataclass(frozen=True, slots=True)
 class ScalingSignal:
-    """Value of one replica at the operating point, and at the lightest level beyond that is not shown to hold.
+    """Value of the deployment at the operating point, and at the lightest level beyond that is not shown to hold.
 
     `beyond` is None if no such level was measured, or its server did not report the value.
     """
@@ -106,6 +107,18 @@ def _token_rate_range(row: LoadLevel) -> SignalRange | None:
     if row.tokens_lower is None or row.tokens_upper is None:
         return None
     return SignalRange(row.stage, row.tokens_per_s, row.tokens_lower, row.tokens_upper)
+
+
+def deployment_replicas(evidence: Evidence | None, suite: Suite, arm: Arm) -> int | None:
+    """Return how many replicas the measured deployment has; None if it is not known to have several.
+
+    They are those that it declares (`ready.replicas`) or its telemetry tells apart, whichever are more.
+    """
+    spec = suite.deployments.get(suite.baseline if arm is Arm.BASELINE else suite.candidate)
+    declared = 1 if spec is None or spec.ready is None else spec.ready.replicas
+    windows = () if evidence is None else evidence.telemetry
+    most = max([declared, *(len(window.replicas) for window in windows if window.arm is arm)])
+    return most if most > 1 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import pytest
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow
 from benchgate.model.telemetry import Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import Replica as Part
 from benchgate.report.sizing import RunSeen, sizing_document, sizing_text
 from benchgate.sizing.fleet import OUTPUT_TOKENS, Demand, Replica, SizingInput, size_demand
 from benchgate.sizing.operating_point import (
@@ -18,8 +19,8 @@ from benchgate.sizing.operating_point import (
     known_levels,
     levels_of,
 )
-from benchgate.sizing.signals import ScalingSignal, SignalRange, scaling_signals
-from tests.core.test_sizing import LEVELS, a_suite, level
+from benchgate.sizing.signals import ScalingSignal, SignalRange, deployment_replicas, scaling_signals
+from tests.core.test_sizing import LEVELS, SUITE, a_suite, level
 from tests.fakes.measured import SuiteText, measured
 
 Blocks = tuple[float, ...]
@@ -159,6 +160,36 @@ def test_sizing_says_by_what_to_scale_and_what_was_seen() -> None:
     document = sizing_document(FOUND, RunSeen(OperatingPoint(ROW), signals=seen))
     told_of = [(one["tells"], one["threshold"]) for one in document["signals"]]  # type: ignore[attr-defined]  # JSON
     assert told_of == [(True, 1.0), (False, None), (False, None)]
+
+
+def test_replicas_of_a_deployment_are_those_declared_or_those_that_its_telemetry_tells_apart() -> None:
+    bare, alone = a_suite(), told({"c8": (0.5, 0.5)}, {})
+    declared = a_suite(SUITE.replace("http://b.example,", "http://b.example, ready: {replicas: 8, command: count},"))
+    two = tuple(
+        replace(one, replicas=tuple(Part(name, None, one.readings) for name in "ab")) for one in alone.telemetry
+    )
+    apart = replace(alone, telemetry=two)
+    assert deployment_replicas(None, bare, Arm.CANDIDATE) is None
+    assert deployment_replicas(alone, bare, Arm.CANDIDATE) is None
+    assert deployment_replicas(None, declared, Arm.CANDIDATE) == 8
+    assert deployment_replicas(None, declared, Arm.BASELINE) is None
+    assert deployment_replicas(apart, bare, Arm.CANDIDATE) == 2
+    assert deployment_replicas(apart, bare, Arm.BASELINE) is None
+    assert deployment_replicas(apart, declared, Arm.CANDIDATE) == 8
+
+
+def test_sizing_by_a_deployment_of_several_replicas_says_that_all_of_them_are_the_unit() -> None:
+    seen = signals(told({"c8": (0.5, 0.5), "c16": (6, 6)}, {"c8": (0.4, 0.4), "c16": (0.9, 0.9)}))
+    for first, whose in ((seen, "waiting requests of all 8"), (seen[1:], "KV cache in use of the fullest of its 8")):
+        run = RunSeen(OperatingPoint(ROW), signals=first, deployment_replicas=8)
+        text = sizing_text(FOUND, run)
+        assert "the whole deployment of the run, with 8 replicas" in text
+        assert f"Scale up by {whose} replicas, above" in text
+        assert sizing_document(FOUND, run)["deployment_replicas"] == 8
+    single = RunSeen(OperatingPoint(ROW), signals=seen)
+    assert "the whole deployment" not in sizing_text(FOUND, single)
+    assert sizing_document(FOUND, single)["deployment_replicas"] is None
+    assert sizing_document(FOUND)["deployment_replicas"] is None
 
 
 def test_sizing_says_what_would_show_a_signal_where_there_is_none() -> None:

@@ -182,6 +182,21 @@ def test_price_of_fewer_accelerators_than_the_server_tells_of_or_of_others_is_to
     assert document(tmp_path, replica__price="$4/h", of=TOKENS)["unpaid"] is None  # of a whole replica, as stated
 
 
+def test_deployment_that_declares_several_replicas_is_said_to_be_the_unit_with_and_without_records(
+    tmp_path: Path,
+) -> None:
+    several = SUITE.replace("http://b.example,", "http://b.example, ready: {replicas: 8, command: count},")
+    folder = write(write(tmp_path, suite=several), suite=several)
+    assert document(folder, of=TOKENS)["deployment_replicas"] == 8
+    assert "the whole deployment of the run, with 8 replicas" in capacity(folder, of=TOKENS, form="text")
+    assert document(folder, "--arm", "baseline", of=TOKENS)["deployment_replicas"] is None
+    with Store.open(str(folder / "b.db")) as store:
+        gone = store.remove_raw(store.expendable(Policy(), "2028-01-01T00:00:00Z"), now=DONE_AT, reason="store gc")
+    (first,) = gone.runs
+    found = document(folder, of=TOKENS, run=first.run_id)
+    assert (found["figures"]["from"], found["deployment_replicas"]) == ("stored figures", 8)
+
+
 def test_price_of_what_the_server_tells_of_is_not_objected_to(folder: Path) -> None:
     assert document(folder, of=TOKENS)["unpaid"] is None
     assert "the dollars may" not in capacity(folder, of=TOKENS, form="text")
