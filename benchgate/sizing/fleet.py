@@ -379,7 +379,8 @@ def _column(heading: list[str], name: str) -> str:
 def _rate(row: list[str], at: int, column: str, place: str) -> float:
     cell = row[at].strip() if at < len(row) else ""
     try:
-        value = float(cell)
+        # float() also reads `1_200` and digits of other scripts
+        value = float(cell) if cell.isascii() and "_" not in cell else math.nan
     except ValueError:
         value = math.nan
     if not 0 <= value <= MAX_PER_S:

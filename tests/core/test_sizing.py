@@ -255,6 +255,7 @@ def test_dollars_are_never_nothing_nor_more_digits_than_anyone_reads(demand: flo
 def test_traffic_is_one_row_an_hour_in_either_unit() -> None:
     assert read_traffic("\ufeffhour, requests_per_s\n0,1.5\n1,2\n\n\n", "t.csv").per_s == (1.5, 2.0)
     assert read_traffic("requests_per_s,note\n1\n2,busy,\n", "t.csv").per_s == (1.0, 2.0)  # what is not read may lack
+    assert read_traffic("requests_per_s\n1.2E+03\n .5\n", "t.csv").per_s == (1200.0, 0.5)  # as spreadsheets write
     assert read_traffic("requests_per_s\n1\n", "t.csv").column == REQUEST_COLUMN
     assert read_traffic("output_tokens_per_s\n1\n", "t.csv").column == TOKENS
 
@@ -276,6 +277,8 @@ def test_traffic_is_one_row_an_hour_in_either_unit() -> None:
         ("requests_per_s\n3\n1,200\n", "t.csv:3: it has 2 cells, and the heading 1; write a point in numbers, 3.5"),
         ("hour,requests_per_s\n0,3,5\n", "t.csv:2: it has 3 cells, and the heading 2"),
         ("requests_per_s\nnan\n", "expected a mean rate"),
+        ("requests_per_s\n3\n1_200\n", "t.csv:3: requests_per_s is '1_200'; expected a mean rate"),
+        ("requests_per_s\n\uff11\uff12\n", "t.csv:2: requests_per_s is '\uff11\uff12'; expected a mean rate"),
         ("requests_per_s\n-1\n", "expected a mean rate"),
         (f'requests_per_s\n"{"x" * 200_000}"\n', "this is no CSV"),
     ],
