@@ -197,3 +197,21 @@ def test_goodput_of_a_region_goes_by_the_tokens_of_the_text() -> None:
     evidence = saying(saying(evidence, Arm.BASELINE, plain), Arm.CANDIDATE, plain)
     for check in judge(suite, from_regions(evidence)).checks:
         assert (check.outcome, check.candidate) == (Outcome.BLOCK, 0.0)
+
+
+@pytest.mark.parametrize("name", [None, "mars"])
+def test_requests_of_no_region_of_the_suite_promote_nobody(name: str | None) -> None:
+    """Failed ones would be counted by no check of a region."""
+    suite = suite_of("{metric: ttft, margin: 10%}, {metric: error_rate, max: 9%}")
+    evidence = from_regions(measured(suite))
+
+    def lost(one: LoadObservation) -> LoadObservation:
+        bad = one.requests.index % 4 == 1
+        region = TextColumn(("eu", "us", name), np.where(bad, 2, one.requests.index % 2).astype(np.int32))
+        error, detail = (TextColumn((None, word), bad.astype(np.int32)) for word in ("stream_broken", "reset"))
+        return replace(one, requests=replace(one.requests, region=region, error=error, error_detail=detail))
+
+    load = [lost(one) if one.arm is Arm.CANDIDATE else one for one in evidence.load]
+    verdict = judge(suite, replace(evidence, load=tuple(load)))
+    assert verdict.outcome is Outcome.INVALID
+    assert "all-measured" in {guard.id for guard in verdict.guards if guard.tripped}

@@ -46,6 +46,7 @@ from benchgate.model.run import (
     ONE_SERVER,
     REFUSES_REQUESTS,
     Evidence,
+    LoadObservation,
     RunStatus,
 )
 from benchgate.suite.load import level_of_stage
@@ -103,8 +104,8 @@ def run_complete(run: Evidence, suite: Suite) -> Violation | None:
 def all_measured(run: Evidence, suite: Suite) -> Violation | None:
     """Flag missing or duplicated evidence.
 
-    A planned start, request, eval task or shadow comparison has no record or two, or an eval was stopped early and no
-    required check covers it.
+    A planned start, request, eval task or shadow comparison has no record or two, a request of a load by regions names
+    none of them, or an eval was stopped early and no required check covers it.
     """
     found = measured_twice(run) or next(_missing(run, suite), None)
     return None if found is None else Violation(found, completion_remedy(run))
@@ -126,10 +127,17 @@ def _missing(run: Evidence, suite: Suite) -> Iterator[str]:
     for place, arm in product(traffic_classes(suite), arms_of(run)):
         observed = load_of(run, place.name, arm)
         for block in blocks:
+            where = f"stage {place.name}, block {block + 1}, {arm.value}"
             rows = observed[block].recorded_planned if block in observed else 0
             if block not in observed or place.requests not in (None, rows):  # background traffic has no planned number
-                where = f"stage {place.name}, block {block + 1}, {arm.value}"
                 yield f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
+            elif suite.regions and (count := _of_no_region(observed[block], suite)):
+                yield f"{where}: {count} requests name no region of the suite"
+
+
+def _of_no_region(execution: LoadObservation, suite: Suite) -> int:
+    counts = [rows.region.counts() for rows in execution.parts]
+    return sum(count for found in counts for name, count in found.items() if name not in suite.regions)
 
 
 def _missing_task(run: Evidence, suite: Suite) -> str | None:
