@@ -398,6 +398,7 @@ def verify(
         str | None, typer.Option(help="Parts that must be compared: report,suite,store,signature.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Suite whose gate replaced the run's.")] = None,
+    against: Annotated[str | None, typer.Option(help="Stored run that it was compared with.")] = None,
     waivers: Annotated[Path | None, typer.Option(help="File of waivers that the verdict rests on.")] = None,
     strict: options.StrictOption = False,
     output: options.ResultFormatOption = ResultFormat.TEXT,
@@ -451,6 +452,7 @@ def verify(
             signer=signer,
             policy=None if policy is None else read_suite(find_suite(policy)).suite,
             waivers=tolerated,
+            against=against,
         )
         found = verify.verify(stated, data, request)
     if missing := verify.unchecked(found.lines, [verify.Part(name) for name in required]):

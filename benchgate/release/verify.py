@@ -24,7 +24,7 @@ from benchgate.model.run import start_day
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.judge import Decision, decide_stored, report_html
 from benchgate.release.attest import PREDICATE_TYPE, TYPE, Statement, statement_of
-from benchgate.release.eligibility import IMPORTED_EVALS, measured_forms
+from benchgate.release.eligibility import IMPORTED_EVALS, ObstacleKind, measured_forms, purpose_obstacles
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -62,7 +62,8 @@ class Line:
 class VerifyRequest:
     """Parts to compare a statement with; None skips one. `policy` and `waivers` are those that it was judged by.
 
-    `run`, `candidate` and `revision` are about to be deployed: a true statement may be about something else.
+    `run`, `candidate` and `revision` are about to be deployed: a true statement may be about something else. `against`
+    is the stored run that it was compared with.
     """
 
     run: str | None = None
@@ -74,6 +75,7 @@ class VerifyRequest:
     signer: Signer | None = None
     policy: Suite | None = None
     waivers: Waivers | None = None
+    against: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ def verify(statement: Statement, data: bytes, request: VerifyRequest) -> Verifie
     lines = (
         *_subject_lines(statement, request),
         *_policy_lines(statement, request),
+        *_reference_lines(statement, request.against),
         *_report_lines(statement, request.report),
         *_suite_lines(statement, request.suite),
         *_store_lines(statement, request),
@@ -150,6 +153,27 @@ def _policy_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line
         return
     found = sha256_of(request.policy.to_stored()["gate"])
     yield _compared("policy", "the gate section of the policy", found, statement.policy_sha256, "give the one it names")
+
+
+def _reference_lines(statement: Statement, run: str | None) -> Iterator[Line]:
+    """Require the stored run that another one was compared with to be named: whoever compares chooses it."""
+    reference = statement.against
+    if reference is None:
+        if run is not None:
+            raise UsageError("--against: the run was compared with its own baseline; leave it out")
+    elif run is None:
+        yield Line(
+            "reference",
+            Answer.BROKEN,
+            f"the run was compared with another stored run, {reference.id}, and not with its own baseline",
+            "see what that run's own verdict is, and name it with --against RUN, or judge the run by itself: "
+            "`benchgate gate`",
+        )
+    elif run == reference.id:
+        yield Line("reference", Answer.HOLDS, f"it was compared with {run}")
+    else:
+        text = f"it was compared with {reference.id}, and not with {run}"
+        yield Line("reference", Answer.BROKEN, text, "take the statement of the comparison that is meant")
 
 
 def _report_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
@@ -240,6 +264,10 @@ def _store_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line]
 
 
 def _decision_lines(statement: Statement, decision: Decision) -> Iterator[Line]:
+    for obstacle in purpose_obstacles(decision.evidence.run) if statement.exit_code is ExitCode.OK else ():
+        if obstacle.kind is not ObstacleKind.IMPORTED:  # the statement says that
+            text = f"the run promotes nothing: {obstacle.reason}"
+            yield Line(Part.STORE, Answer.BROKEN, text, "take the statement of a run of the whole suite")
     again = statement_of(
         decision,
         statement.exit_code,

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from sqlalchemy.types import TypeDecorator
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model import codec
 from benchgate.model.records import ColumnMap, TextColumn
-from benchgate.system import lacking
+from benchgate.system import atomic_file, lacking
 
 VARIABLE = "BENCHGATE_RAW_RECORDS"
 PARQUET = "parquet/1"
@@ -128,9 +129,8 @@ class RawBytes(TypeDecorator[bytes]):
         name = codec.digest(value)
         try:
             store, place = _place(name)
-            if not store.exists(place):
-                store.makedirs(place.rpartition("/")[0], exist_ok=True)
-                store.pipe_file(place, value)
+            if not store.exists(place) or store.size(place) != len(value):
+                _write(store, place, value)
         except Exception as error:  # each store has errors of its own
             raise _unreachable(error) from error
         return _MARK + name.encode()
@@ -147,6 +147,16 @@ class RawBytes(TypeDecorator[bytes]):
             return bytes(store.cat_file(place))
         except Exception as error:
             raise _unreachable(error) from error
+
+
+def _write(store: Any, place: str, data: bytes) -> None:
+    """Write a whole file or none: object stores do so by themselves, a folder needs a file that takes its place."""
+    if "file" in (store.protocol if isinstance(store.protocol, tuple) else (store.protocol,)):
+        with atomic_file(Path(place)) as file:
+            file.write(data)
+    else:
+        store.makedirs(place.rpartition("/")[0], exist_ok=True)
+        store.pipe_file(place, data)
 
 
 def names_of(connection: Connection, tables: Iterable[Any], run_id: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, LargeBinary, Row, Table, Text, func, literal, select, text
 from sqlalchemy.exc import OperationalError
 
+from benchgate.errors import UsageError
 from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, raw_records, results, stored_run, tables
@@ -70,7 +71,12 @@ class Removed:
 
 
 def removable_runs(connection: Connection, policy: Policy, now: str) -> list[RemovableRun]:
-    """Return the runs whose raw records a policy allows to remove at `now` (RFC 3339 UTC), oldest first."""
+    """Return the runs whose raw records a policy allows to remove at `now` (RFC 3339 UTC), oldest first.
+
+    Raises UsageError where the store's own clock is not that far: removals are final.
+    """
+    if now > (known := clock.latest(connection)):
+        raise UsageError(f"this machine's clock says {now}, and the store's at most {known}; set it, then remove runs")
     sizes, found = _raw_sizes(connection), list[RemovableRun]()
     for run, since, why in _classify(connection, policy, now):
         if why is None and run.id in sizes:

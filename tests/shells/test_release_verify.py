@@ -273,7 +273,19 @@ def test_comparison_with_another_run_is_made_again(store: Store, passed: Decisio
     decision = decide_stored(store, judged(store)[0], against, keep=False)
     statement = stated(decision)
     assert statement.against is not None and statement.against.id == against
-    assert held(statement, VerifyRequest(store=store)).holds
+    assert held(statement, VerifyRequest(store=store, against=against)).holds
+    for named in (None, statement.run.id):
+        assert held(statement, VerifyRequest(store=store, against=named)).exit_code is ExitCode.INVALID
+    with pytest.raises(UsageError, match="--against"):
+        held(stated(passed), VerifyRequest(store=store, against=against))
+
+
+def test_statement_of_a_part_of_a_suite_promotes_nothing(store: Store) -> None:
+    decision = decide_stored(store, begun(store, only="load"), keep=False)
+    assert decision.exit_code is ExitCode.OK
+    statement = stated(decision)
+    (line, *_) = [line for line in held(statement, VerifyRequest(store=store)).lines if line.answer is Answer.BROKEN]
+    assert "only its `load` was measured" in line.text
 
 
 @pytest.mark.parametrize(("effect", "outcome"), [(HEALTHY, Outcome.PASS), (BLOCKED, Outcome.WARN)])

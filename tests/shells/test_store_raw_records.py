@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import LargeBinary, select, text, type_coerce
+from sqlalchemy.dialects import sqlite
 
 from benchgate.errors import EvidenceError, StoreError
+from benchgate.model import codec
 from benchgate.model.columns import concatenate_columns
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, TextColumn
@@ -151,3 +154,26 @@ def test_a_file_that_would_fill_memory_is_refused(store: Store, folder: Path) ->
         raw_records.require_size(file.getvalue(), most_unpacked(len(file.getvalue())))
     with pytest.raises(EvidenceError, match="cannot be unpacked"):
         raw_records.require_size(b"PAR1 and nothing else", 100)
+
+
+def test_a_file_that_was_written_in_part_is_written_again(place: str) -> None:
+    """As by a lost machine; what is written later are the bytes of the spool, which are the same."""
+    _, data = raw_records.encode(make_load().requests.to_columns())
+    column = raw_records.RawBytes()
+    name = column.process_bind_param(data, sqlite.dialect())
+    files, path = raw_records._place(codec.digest(data))
+    files.pipe_file(path, data[:100])
+    assert column.process_bind_param(data, sqlite.dialect()) == name
+    assert column.process_result_value(name, sqlite.dialect()) == data
+
+
+def test_a_file_that_does_not_fit_leaves_nothing(store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = store.begin_run(make_run(), PLAN)
+    with monkeypatch.context() as patched:
+        patched.setattr("benchgate.system.os.fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            writer.add(make_load())
+    assert [file for file in folder.rglob("*") if file.is_file()] == []
