@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 _NUMBER = r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)"  # not \d: digits of other scripts look like others
 _DURATION = re.compile(_NUMBER + r"\s*(?P<unit>ns|us|µs|ms|s|m|min|h|d)")
@@ -32,8 +33,11 @@ _SIZE = re.compile(_NUMBER + r"\s*(?P<unit>MiB|GiB|TiB)")
 _MEMORY = re.compile(_NUMBER + r"\s*(?P<unit>MB|GB|TB|MiB|GiB|TiB)")
 
 _SHOWN_CHARACTERS = 40
+DIGITS = 3  # significant digits of a measured value
+_WRITTEN_DIGITS = 7  # at most, of a number that a person wrote; a computed one has more
+_MOST_DIGITS = 10  # a float is stored with noise beyond them
 _LEAST_NATS = 1e-6
-_LEAST_USD = 1e-6
+_LEAST_DECIMAL = 1e-6  # below it numbers are written with an exponent
 _DECIMAL_BYTES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
 _BYTES = {"MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _SECONDS = {
@@ -200,14 +204,21 @@ def show_found(value: object) -> str:
     return str(value)
 
 
-def show_duration(seconds: float) -> str:
+class Show(Protocol):
+    """A format of a value with its unit, by default in three significant digits."""
+
+    def __call__(self, value: float, /, *, digits: int = ...) -> str:
+        """Return the value with its unit."""
+
+
+def show_duration(seconds: float, *, digits: int = DIGITS) -> str:
     """0.0534 → `53.4 ms`: three significant digits in the unit a reader expects."""
     if math.isinf(seconds):
         return "∞"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if abs(seconds) >= size:
-            return f"{_three_digits(seconds / size)} {unit}"
-    return "0 s" if seconds == 0 else f"{_three_digits(seconds / 1e-9)} ns"
+            return f"{_rounded(seconds / size, digits)} {unit}"
+    return "0 s" if seconds == 0 else f"{_rounded(seconds / 1e-9, digits)} ns"
 
 
 def show_span(seconds: float) -> str:
@@ -218,61 +229,99 @@ def show_span(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min".removesuffix(" 0 min")
 
 
-def show_size(size_bytes: float) -> str:
+def show_size(size_bytes: float, *, digits: int = DIGITS) -> str:
     """8,589,934,592 → `8.00 GiB`."""
     unit = next((unit for unit in ("TiB", "GiB") if size_bytes >= _BYTES[unit]), "MiB")
-    return f"{_three_digits(size_bytes / _BYTES[unit])} {unit}"
+    return f"{_rounded(size_bytes / _BYTES[unit], digits)} {unit}"
 
 
 def show_memory(size_bytes: float) -> str:
     """2,684,354,560 → `2.68 GB`, of 10⁹ bytes, the unit of accelerators and caches."""
     unit = next((unit for unit, size in _DECIMAL_BYTES.items() if size_bytes >= size), "kB")
-    return f"{_three_digits(size_bytes / _DECIMAL_BYTES[unit])} {unit}"
+    return f"{_rounded(size_bytes / _DECIMAL_BYTES[unit], DIGITS)} {unit}"
 
 
-def show_percent(ratio: float, *, signed: bool = False) -> str:
-    """0.0512 → `5.12 %`."""
-    if math.isinf(ratio):
-        return "∞"
-    return f"{_three_digits(ratio * 100, signed=signed)} %"
+def show_percent(ratio: float, *, signed: bool = False, digits: int = DIGITS) -> str:
+    """0.0512 → `5.12 %`; 0.9998 → `99.98 %`, for what is not all is never shown as all."""
+    return "∞" if math.isinf(ratio) else f"{_hundredths(ratio, digits, signed=signed)} %"
 
 
-def show_points(ratio: float, *, signed: bool = False) -> str:
+def show_points(ratio: float, *, signed: bool = False, digits: int = DIGITS) -> str:
     """0.0212 → `2.12 points`."""
-    return f"{_three_digits(ratio * 100, signed=signed)} points"
+    return f"{_hundredths(ratio, digits, signed=signed)} points"
 
 
-def show_multiple(value: float) -> str:
+def show_multiple(value: float, *, digits: int = DIGITS) -> str:
     """2.1345 → `2.13x`."""
-    return "∞" if math.isinf(value) else f"{_three_digits(value)}x"
+    return "∞" if math.isinf(value) else f"{_rounded(value, digits)}x"
 
 
-def show_nats(value: float) -> str:
+def show_nats(value: float, *, digits: int = DIGITS) -> str:
     """0.00034712 → `0.000347 nats`; what is below a millionth is nothing."""
-    return "∞ nats" if math.isinf(value) else f"{_three_digits(value if abs(value) >= _LEAST_NATS else 0.0)} nats"
+    return "∞ nats" if math.isinf(value) else f"{_rounded(value if abs(value) >= _LEAST_NATS else 0.0, digits)} nats"
 
 
-def show_number(value: float) -> str:
+def show_number(value: float, *, digits: int = DIGITS) -> str:
     """5981.4 → `5,981`; 3.14159 → `3.14`."""
-    return _three_digits(value)
+    return _rounded(value, digits)
 
 
-def show_usd(value: float) -> str:
-    """0.1234 → `$0.123`; what is above nothing is never shown as nothing."""
-    return f"${value:.3g}" if 0 < abs(value) < _LEAST_USD else f"${show_number(value)}"
+def show_rate(value_rps: float, *, digits: int = DIGITS) -> str:
+    """8 → `8.00/s`."""
+    return f"{_rounded(value_rps, digits)}/s"
 
 
-def as_written(shown: str) -> str:
-    """A bound that someone wrote down, without the zeros that measured values carry: `95.0 %` → `95 %`."""
-    written = re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?=x?(?: |$))", r"\1\2", shown)
-    return re.sub(r"(?<![\d.,])1 points\b", "1 point", written)
+def show_usd(value: float, *, digits: int = DIGITS) -> str:
+    """0.1234 → `$0.123`."""
+    return f"${_rounded(value, digits)}"
 
 
-def _three_digits(value: float, *, signed: bool = False) -> str:
+def as_written(show: Show, value: float) -> str:
+    """Show a bound that a person wrote, with all its digits and no zeros after them: `99.95 %`, `95 %`.
+
+    A computed bound, whose digits do not end, is rounded like a measured value.
+    """
+    digits = _WRITTEN_DIGITS if math.isclose(value, _round(value, _WRITTEN_DIGITS), rel_tol=1e-9) else DIGITS
+    return without_zeros(show(value, digits=digits))
+
+
+def beside(show: Show, value: float, bound: float) -> str:
+    """Show a value with as many digits as it needs to be on its own side of a bound: 500.3 ms of 500 ms, not 500 ms."""
+    if math.isinf(value) or math.isinf(bound) or math.isclose(value, bound, rel_tol=1e-9):
+        return show(value)
+    enough = (digits for digits in range(DIGITS, _MOST_DIGITS) if _same_side(value, _round(value, digits), bound))
+    return show(value, digits=next(enough, _MOST_DIGITS))
+
+
+def without_zeros(shown: str) -> str:
+    """Remove the zeros that measured values carry: `95.0 %` → `95 %`."""
+    short = re.sub(r"(\d)(?:\.0+|(\.\d*?[1-9])0+)(?=x?(?:[ /]|$))", r"\1\2", shown)
+    return re.sub(r"(?<![\d.,])1 points\b", "1 point", short)
+
+
+def _same_side(value: float, shown: float, bound: float) -> bool:
+    # to a tolerance, for a bound that went through a logarithm is not the number that its author wrote
+    return not math.isclose(shown, bound, rel_tol=1e-9) and (shown > bound) == (value > bound)
+
+
+def _round(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _hundredths(ratio: float, digits: int, *, signed: bool) -> str:
+    """Show a ratio times 100, with more digits where fewer would round a ratio below 1 up to 1."""
+    if abs(ratio) < 1:
+        digits = next((more for more in range(digits, _MOST_DIGITS) if abs(_round(ratio, more)) < 1), _MOST_DIGITS)
+    return _rounded(ratio * 100, digits, signed=signed)
+
+
+def _rounded(value: float, digits: int, *, signed: bool = False) -> str:
     sign = "+" if signed and value > 0 else ""
     if value == 0:
         return "0"
     if math.isinf(value):
         return f"{sign}{value}"
-    decimals = max(0, 2 - math.floor(math.log10(abs(float(f"{value:.3g}")))))  # of the rounded value: 9.999 is 10.0
-    return f"{sign}{value:,.{min(decimals, 6)}f}"
+    rounded = abs(_round(value, digits))  # 9.999 has the decimals of 10.0
+    if rounded < _LEAST_DECIMAL:
+        return f"{sign}{value:.{digits}g}"
+    return f"{sign}{value:,.{max(0, digits - 1 - math.floor(math.log10(rounded)))}f}"

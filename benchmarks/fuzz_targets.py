@@ -170,8 +170,8 @@ _SPELLED = (
 )  # fmt: skip
 _PARSERS = tuple(getattr(units, name) for name in sorted(vars(units)) if name.startswith("parse_"))
 _SHOWN = (
-    units.show_duration, units.show_span, units.show_size, units.show_memory, units.show_percent, units.show_points,
-    units.show_multiple, units.show_nats, units.show_number, units.show_usd,
+    units.show_duration, units.show_size, units.show_percent, units.show_points, units.show_multiple, units.show_nats,
+    units.show_number, units.show_rate, units.show_usd,
 )  # fmt: skip
 
 
@@ -184,8 +184,9 @@ def _read_units(data: bytes) -> None:
         except ValueError:
             continue
         assert value == value and abs(value) != float("inf"), "a quantity is finite"
+        units.show_span(value), units.show_memory(value)
         for show in _SHOWN:
-            units.as_written(show(value))
+            units.as_written(show, value)
     units.show_found(text)
 
 

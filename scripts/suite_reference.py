@@ -134,7 +134,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, int | float) and show is not None:
-        return f"`{re.sub(r' (?=%|[A-Za-zµ])', '', as_written(show(value)))}`"
+        return f"`{re.sub(r' (?=%|[A-Za-zµ])', '', as_written(show, value))}`"
     if isinstance(value, str | int | float):
         return f"`{value}`"
     return "none"

@@ -327,7 +327,7 @@ def _check_row(check: CheckPower) -> tuple[str, ...]:
 def _shown(check: CheckPower, value: float | None) -> str:
     if value is None:
         return "?"
-    return as_written(show_points(value) if check.measure == "difference" else show_percent(value))
+    return as_written(show_points if check.measure == "difference" else show_percent, value)
 
 
 def _chance(share: float) -> str:

@@ -340,7 +340,7 @@ def examine_budget(suite: Suite, folder: Path, environment: Mapping[str, str]) -
         return Symptom(name, State.FAIL, str(error), remedy)
     if spent is None or budget is None:
         return Symptom(name, State.OK, f"{suite.suite} has none")
-    found = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent, by {spent.source}"
+    found = f"{as_written(show_percent, spent.spent_ratio)} of the {budget.shown} is spent, by {spent.source}"
     if not spent.blown:
         return Symptom(name, State.OK, found)
     effect = "every candidate warns" if budget.when_blown == "warn" else "nothing but a clean PASS is promoted"

@@ -154,7 +154,7 @@ def adjust_for_looks(estimate: Estimate, look: Look) -> None:
     """
     estimate.clear_undefined()
     estimate.look = look
-    estimate.notes.insert(0, f"{look.description}; limits at {as_written(show_percent(look.alpha))}")
+    estimate.notes.insert(0, f"{look.description}; limits at {as_written(show_percent, look.alpha)}")
     if estimate.p_value is None:
         return
     sides = 2 if estimate.rule.two_sided else 1  # a two-sided p-value is twice that of the side that moved

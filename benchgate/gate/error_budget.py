@@ -115,7 +115,7 @@ def _measure_burn(
     estimate.warning_advice = f"find out what fails at {place.name} before production's requests do"
     failed = "failed" if budget.metric == "error_rate" else "were not good"
     failures = f"{counts.missed:,} of {counts.scheduled:,} requests {failed}"
-    share = as_written(show_percent(allowed))
+    share = as_written(show_percent, allowed)
     estimate.notes = [f"{failures}; the objective of {show_objective(budget.objective_ratio)} allows {share} of them"]
     if inflation is not None:
         note_inflation(estimate, "goodput", inflation)
@@ -147,7 +147,7 @@ def spent_checks(
         if check.counted is Outcome.WARN or advisory_failure or regressed:
             risks.append(check)
     decided, why, advice = _decide_spent(budget, spent, risks, outcome, warn_fraction)
-    reason = f"{as_written(show_percent(spent.spent_ratio))} of the {budget.shown} is spent{why and f': {why}'}"
+    reason = f"{as_written(show_percent, spent.spent_ratio)} of the {budget.shown} is spent{why and f': {why}'}"
     trace.made("share of the budget that is spent, as it was read", "", spent.spent_ratio)
     trace.text("all other checks and guards", "", outcome.value)
     trace.text("checks among them without a clean PASS", "", ", ".join(check.id for check in risks) or "none")
@@ -161,7 +161,7 @@ def _decide_spent(
     if not spent.blown:
         if spent.spent_ratio <= warn_fraction:
             return Outcome.PASS, "", None
-        why = f"past the warning at {as_written(show_percent(warn_fraction))}, but not blown"
+        why = f"past the warning at {as_written(show_percent, warn_fraction)}, but not blown"
         return Outcome.WARN, why, "hold back what is not urgent: once the budget is blown, whatever warns is blocked"
     if not outcome.promotes:
         return Outcome.WARN, "it is blown, and the candidate is not promoted for other reasons", _RECOVER

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from benchgate import units
@@ -20,8 +21,9 @@ from benchgate.stats.distributions import Limits, sample_size_for_width
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Gate, Suite
 
-_WRITTEN: Mapping[Unit, Callable[[float], str]] = MappingProxyType(
+_SHOW: Mapping[Unit, units.Show] = MappingProxyType(
     {
+        Unit.SECONDS: units.show_duration,
         Unit.RATIO: units.show_percent,
         Unit.POINTS: units.show_points,
         Unit.MULTIPLE: units.show_multiple,
@@ -52,28 +54,30 @@ def check_title(spec: CheckSpec) -> str:
     return title
 
 
-def show_value(value: float | None, unit: Unit) -> str:
-    """Format a measured value in its usual unit; a dash if there is none."""
+def show_value(value: float | None, unit: Unit, bound: float | None = None) -> str:
+    """Format a measured value in its usual unit, on its own side of a `bound` beside it; a dash if there is none."""
     if value is None:
         return "—"
     if math.isinf(value):
         return "∞" if value > 0 else "\N{MINUS SIGN}∞"
-    if unit is Unit.SECONDS:
-        return units.show_duration(value)
-    if unit in _WRITTEN:
-        return _WRITTEN[unit](value)
-    return f"{units.show_number(value)} {unit.value}"
+    show = _show(unit)
+    return show(value) if bound is None else units.beside(show, value, bound)
+
+
+def _show(unit: Unit) -> units.Show:
+    def with_unit(value: float, /, *, digits: int = units.DIGITS) -> str:
+        return f"{units.show_number(value, digits=digits)} {unit.value}"
+
+    return _SHOW.get(unit, with_unit)
 
 
 def show_margin(margin: float, scale: Scale, unit: Unit) -> str:
     """Format a margin as its author would write it: a percentage, points, or an SLO."""
     if scale is Scale.ABSOLUTE:
-        shown = show_value(margin, unit)
-    elif scale is Scale.LOG_RATIO:
-        shown = units.show_percent(abs(relative_change(margin, unit)))
-    else:
-        shown = units.show_points(margin)
-    return units.as_written(shown)
+        return show_value(margin, unit) if math.isinf(margin) else units.as_written(_show(unit), margin)
+    if scale is Scale.LOG_RATIO:
+        return units.as_written(units.show_percent, abs(relative_change(margin, unit)))
+    return units.as_written(units.show_points, margin)
 
 
 def show_numbers(check: CheckResult) -> str:
@@ -83,14 +87,13 @@ def show_numbers(check: CheckResult) -> str:
     values = (check.harm, check.lower, check.upper)
     bound = "margin"
     if check.scale is Scale.ABSOLUTE:
-        shown, bound = [show_value(value, check.unit) for value in values], "bound"
+        shown, bound = [show_value(value, check.unit, check.margin) for value in values], "bound"
     elif check.scale is Scale.LOG_RATIO:
-        shown = [
-            "∞" if math.isinf(value) else units.show_percent(relative_change(value, check.unit), signed=True)
-            for value in values
-        ]
+        show, margin = partial(units.show_percent, signed=True), relative_change(check.margin, check.unit)
+        changes = ["∞" if math.isinf(value) else relative_change(value, check.unit) for value in values]
+        shown = [one if isinstance(one, str) else units.beside(show, one, margin) for one in changes]
     else:
-        shown = [units.show_points(value, signed=True) for value in values]
+        shown = [units.beside(partial(units.show_points, signed=True), value, check.margin) for value in values]
     return f"{shown[0]}, {shown[1]} to {shown[2]}, {bound} {show_margin(check.margin, check.scale, check.unit)}"
 
 
@@ -241,13 +244,18 @@ def _change(estimate: Estimate) -> str:
     if estimate.value is None or estimate.limits is None or math.isinf(estimate.value):
         return "without bound, because requests failed"
     rule, values = estimate.rule, (estimate.value, estimate.limits.lower, estimate.limits.upper)
+    margin = -estimate.margin if rule.two_sided and estimate.value < 0 else estimate.margin
     if rule.scale is Scale.LOG_RATIO:
-        moved = [relative_change(value, rule.unit) for value in values]
-        show = units.show_percent
+        *moved, bound = (relative_change(value, rule.unit) for value in (*values, margin))
+        of: units.Show = units.show_percent
     else:
-        moved = [-value if rule.falls else value for value in values]
-        show = units.show_points
+        *moved, bound = (-value if rule.falls else value for value in (*values, margin))
+        of = units.show_points
     verb, sign = ("fell by", -1) if moved[0] < 0 else ("rose by", 1)
+
+    def show(size: float) -> str:
+        return units.beside(of, size, sign * bound)
+
     low, high = sorted((sign * moved[1], sign * moved[2]))
     shown = f"{verb} {show(sign * moved[0])}" if moved[0] else "is unchanged"
     if low < 0 < high:
@@ -291,8 +299,9 @@ def _beyond(estimate: Estimate, limits: Limits, margin: str) -> str:
 
 def _bound_reason(estimate: Estimate, limits: Limits, outcome: Outcome, bound: str, warn_fraction: float) -> str:
     rule = estimate.rule
-    lower, upper = (show_value(value, rule.unit) for value in (limits.lower, limits.upper))
-    value = f"{show_value(estimate.value, rule.unit)} ({lower} to {upper})"
+    values = (estimate.value, limits.lower, limits.upper)
+    shown, lower, upper = (show_value(value, rule.unit, estimate.margin) for value in values)
+    value = f"{shown} ({lower} to {upper})"
     name = "bound" if rule.unit in (Unit.MULTIPLE, Unit.POINTS, Unit.COUNT, Unit.COUNT_EACH, Unit.NATS) else "SLO"
     bound = f"the {name} of {'at least' if rule.lower_is_worse else 'at most'} {bound}"
     match outcome:

@@ -242,7 +242,7 @@ def _describe_trial(met: ProbedEndpoint) -> str:
 
 
 def _format_s(seconds: float) -> str:
-    return as_written(show_duration(seconds)).replace(" ", "")
+    return as_written(show_duration, seconds).replace(" ", "")
 
 
 def _nice(value: float, *, up: bool) -> float:

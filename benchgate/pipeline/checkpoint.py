@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import pbkdf2_hmac
 from itertools import groupby
@@ -47,18 +47,18 @@ from benchgate.suite.deployment import reference_name, resolve_secret
 from benchgate.suite.load import level_of_stage
 from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite, measured_arms
-from benchgate.units import as_written, show_duration, show_percent, show_size
+from benchgate.units import Show, as_written, show_duration, show_percent, show_rate, show_size
 
 _VOLATILE_FACTS = frozenset({"load_average_1min", LOAD_SALT})
 """Facts that change from moment to moment, or belong to the run and not to its machine."""
 
 _MAX_VALUE_CHARACTERS = 60
 _MAX_DIFFERENCES = 8  # further ones are counted
-_UNITS: Mapping[str, Callable[[float], str]] = {
+_UNITS: Mapping[str, Show] = {
     "_s": show_duration,
     "_ratio": show_percent,
-    "_rps": lambda value: f"{value:g}/s",
-    "_bytes": lambda value: show_size(int(value)),
+    "_rps": show_rate,
+    "_bytes": show_size,
 }
 """Format of a number by the end of its name: as it is written in a suite."""
 _HASH_ROUNDS = 100_000
@@ -418,6 +418,6 @@ def _format_value(value: object, unit: str) -> str:
     if value is None:
         return "nothing"
     if unit and isinstance(value, int | float) and not isinstance(value, bool):
-        return as_written(_UNITS[unit](value))
+        return as_written(_UNITS[unit], value)
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"

@@ -168,7 +168,7 @@ def shortfalls(checks: Sequence[CheckPower]) -> Shortfalls:
 def _format(check: CheckPower, value: float | None) -> str:
     if value is None:
         return "?"
-    return as_written(show_points(value) if check.measure == "difference" else show_percent(value))
+    return as_written(show_points if check.measure == "difference" else show_percent, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 
 from benchgate import units
 from benchgate.model.metric import METRICS, TREND_UNITS
@@ -68,11 +69,11 @@ def percent(ratio: float | None) -> str:
     return NOT_MEASURED if ratio is None else _percent(ratio)
 
 
-def signed_percent(ratio: float | None) -> str:
+def signed_percent(ratio: float | None, *, digits: int = units.DIGITS) -> str:
     """Show 0.0512 as `+5.12 %`."""
     if ratio is None:
         return NOT_MEASURED
-    return _infinite(ratio) or _minus(units.show_percent(ratio, signed=True))
+    return _infinite(ratio) or _minus(units.show_percent(ratio, signed=True, digits=digits))
 
 
 def limits(found: Limits | None, shown: Callable[[float], str]) -> str:
@@ -85,11 +86,11 @@ def _span(low: str, high: str) -> str:
     return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
 
 
-def points(ratio: float | None) -> str:
+def points(ratio: float | None, *, digits: int = units.DIGITS) -> str:
     """Show 0.0212 as `+2.12 points`."""
     if ratio is None:
         return NOT_MEASURED
-    return _infinite(ratio) or _minus(units.show_points(ratio, signed=True))
+    return _infinite(ratio) or _minus(units.show_points(ratio, signed=True, digits=digits))
 
 
 def number(value: float | None) -> str:
@@ -106,19 +107,20 @@ def usd(value: float | None) -> str:
     return f"${found}" if (found := _infinite(value)) else units.show_usd(value)
 
 
-def value(quantity: float | None, unit: Unit) -> str:
+def value(quantity: float | None, unit: Unit, *, digits: int = units.DIGITS) -> str:
     """Show a check's value in its unit."""
     if quantity is None:
         return NOT_MEASURED
     if unit is Unit.SECONDS:
-        return duration(quantity)
+        return units.show_duration(quantity, digits=digits)
     if unit is Unit.RATIO:
-        return _percent(quantity)
+        return _infinite(quantity) or _minus(units.show_percent(quantity, digits=digits))
     if unit is Unit.USD:
-        return usd(quantity)
-    if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.COUNT, Unit.NATS, Unit.PERPLEXITY):
-        return _of_drills(quantity, unit)
-    return f"{number(quantity)} {_PER_UNIT[unit]}"
+        return f"${found}" if (found := _infinite(quantity)) else units.show_usd(quantity, digits=digits)
+    if unit in (Unit.POINTS, Unit.MULTIPLE, Unit.NATS):
+        return _of_drills(quantity, unit, digits)
+    shown = _infinite(quantity) or units.show_number(quantity, digits=digits)
+    return shown if unit in (Unit.COUNT, Unit.PERPLEXITY) else f"{shown} {_PER_UNIT[unit]}"
 
 
 _PER_UNIT = {
@@ -132,27 +134,41 @@ _PER_UNIT = {
 }
 
 
-def _of_drills(quantity: float, unit: Unit) -> str:
-    if unit in (Unit.COUNT, Unit.PERPLEXITY):
-        return number(quantity)
+def _of_drills(quantity: float, unit: Unit, digits: int) -> str:
     if unit is Unit.NATS:
-        return _minus(units.show_nats(quantity))
-    return points(quantity) if unit is Unit.POINTS else _infinite(quantity) or units.show_multiple(quantity)
+        return _minus(units.show_nats(quantity, digits=digits))
+    if unit is Unit.POINTS:
+        return points(quantity, digits=digits)
+    return _infinite(quantity) or units.show_multiple(quantity, digits=digits)
 
 
 def change(check: CheckResult, harm: float) -> str:
     """Show a regression as the candidate's change, with the change's own sign.
 
-    LOG_RATIO is a percentage of the baseline, DIFFERENCE are points, ABSOLUTE is the candidate's value itself.
+    LOG_RATIO is a percentage of the baseline, DIFFERENCE are points, ABSOLUTE is the candidate's value itself. It has
+    the digits that keep it on its own side of the margin.
     """
+    margin = math.copysign(check.margin, harm) if check.two_sided else check.margin
+    return units.beside(_show(check), _moved(check, harm), _moved(check, margin))
+
+
+def _moved(check: CheckResult, harm: float) -> float:
     if check.scale is Scale.ABSOLUTE:
-        return value(harm, check.unit)
+        return harm
     moved = -harm if higher_is_better(check.metric) else harm
     if check.scale is Scale.DIFFERENCE:
-        return points(moved)
-    if moved > _LARGEST_EXPONENT:
-        return "+∞"
-    return _minus(units.show_percent(math.expm1(moved), signed=True))
+        return moved
+    return math.expm1(moved) if moved <= _LARGEST_EXPONENT else math.inf
+
+
+def _show(check: CheckResult) -> units.Show:
+    if check.scale is Scale.ABSOLUTE:
+        return partial(value, unit=check.unit)
+    return points if check.scale is Scale.DIFFERENCE else signed_percent
+
+
+def _written_margin(check: CheckResult) -> str:
+    return units.as_written(_show(check), _moved(check, check.margin))
 
 
 def interval(check: CheckResult) -> str:
@@ -168,17 +184,17 @@ def interval(check: CheckResult) -> str:
 def allowed(check: CheckResult) -> str:
     """Show the margin in words: `a rise of at most 5 %`, `a fall of at most 2 points`, `at least 95 %`."""
     rises = not (higher_is_better(check.metric) if check.at_least is None else check.at_least)
-    bound = units.as_written(change(check, check.margin))
+    bound = _written_margin(check)
     if check.scale is Scale.ABSOLUTE:
         return f"{'at most' if rises else 'at least'} {bound}"
     if check.two_sided:
-        return f"a change of at most {units.as_written(units.show_percent(math.expm1(check.margin)))}"
+        return f"a change of at most {units.as_written(units.show_percent, math.expm1(check.margin))}"
     return f"a {'rise' if rises else 'fall'} of at most {bound.lstrip('+' + _MINUS)}"
 
 
 def margin(check: CheckResult) -> str:
     """Show the margin as the largest allowed change, or the bound: `+5 %`, `±5 %`, `≥ 95 %`."""
-    bound = units.as_written(change(check, check.margin))
+    bound = _written_margin(check)
     if check.scale is Scale.ABSOLUTE:
         at_least = higher_is_better(check.metric) if check.at_least is None else check.at_least
         return f"{'≥' if at_least else '≤'} {bound}"
@@ -220,7 +236,7 @@ def _minus(text: str) -> str:
 def level(alpha: float) -> str:
     """Show 0.05 as `95 %` and 0.00052 as `99.948 %`: two digits of the error, so nothing rounds up to 100 %."""
     decimals = max(0, 1 - math.floor(math.log10(alpha * 100)))
-    return units.as_written(f"{100 * (1 - alpha):.{decimals}f} %")
+    return units.without_zeros(f"{100 * (1 - alpha):.{decimals}f} %")
 
 
 def own_level(check: CheckResult, alpha: float) -> str:

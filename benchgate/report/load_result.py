@@ -11,7 +11,7 @@ from benchgate.model.records import ErrorClass
 from benchgate.model.verdict import Outcome
 from benchgate.report.display import MARKS, NOT_APPLICABLE
 from benchgate.report.screen import STYLES, Cell, Screen, Style, table_lines
-from benchgate.units import as_written, show_duration, show_number, show_percent
+from benchgate.units import as_written, beside, show_duration, show_number, show_percent
 
 _LABEL_WIDTH = 12
 _INDENT = "  "
@@ -119,17 +119,17 @@ def _labelled(screen: Screen, label: str, text: str, *styles: Style | None) -> I
 
 def _load(load: Document) -> str:
     if load["concurrency"] is not None:
-        think = f", {as_written(show_duration(load['think_s']))} of think time" if load["think_s"] else ""
+        think = f", {as_written(show_duration, load['think_s'])} of think time" if load["think_s"] else ""
         level = f"{load['concurrency']:,} in flight (closed loop{think})"
     elif load["rate_rps"] is not None:
         cv = "" if load["arrival_cv"] is None else f":{load['arrival_cv']:g}"
         ramp_to = load["ramp_to_rps"]
-        to = "" if ramp_to is None else f" to {as_written(show_number(ramp_to))}"
-        level = f"{as_written(show_number(load['rate_rps']))}{to} requests/s ({load['arrival']}{cv} arrivals)"
+        to = "" if ramp_to is None else f" to {as_written(show_number, ramp_to)}"
+        level = f"{as_written(show_number, load['rate_rps'])}{to} requests/s ({load['arrival']}{cv} arrivals)"
     else:
         level = f"trace {load['trace']} at speed {load['speed']:g}"
     span = [] if load["requests"] is None else [f"{load['requests']:,} requests"]
-    span += [] if load["duration_s"] is None else [as_written(show_duration(load["duration_s"]))]
+    span += [] if load["duration_s"] is None else [as_written(show_duration, load["duration_s"])]
     return f"{level}, {', '.join(span)}; {_content(load)}"
 
 
@@ -137,7 +137,7 @@ def _content(load: Document) -> str:
     if load["prompts"] is not None:
         return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
     if load.get("audio_s") is not None:
-        return f"{as_written(show_duration(load['audio_s']))} of audio in"
+        return f"{as_written(show_duration, load['audio_s'])} of audio in"
     return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
 
 
@@ -184,7 +184,7 @@ def _decimals(seconds: float) -> int:
 
 def _slo(slo: Document) -> str:
     return ", ".join(
-        f"{title} {as_written(show_duration(slo[key]))}" for key, title in _SLO.items() if slo[key] is not None
+        f"{title} {as_written(show_duration, slo[key])}" for key, title in _SLO.items() if slo[key] is not None
     )
 
 
@@ -207,7 +207,8 @@ def _verdict(verdict: Document, screen: Screen) -> Iterator[str]:
     yield screen.paint(f"{MARKS[outcome]} {outcome}", Style.BOLD, STYLES[outcome])
     yield from screen.wrapped(one_line(verdict["reason"], 1000), "  ")
     if verdict.get("goodput_lower") is not None:
-        bounds = f"{show_percent(verdict['goodput_lower'])} to {show_percent(verdict['goodput_upper'])}"
+        ends = (verdict["goodput_lower"], verdict["goodput_upper"])
+        bounds = " to ".join(beside(show_percent, end, verdict["target_ratio"]) for end in ends)
         yield from screen.wrapped(f"goodput is {bounds} (one-sided 95% bounds)", "  ", Style.DIM)
 
 
@@ -225,7 +226,7 @@ def _search_lines(document: Document, screen: Screen) -> Iterator[str]:
     arrival = "" if search["arrival"] is None else f", {search['arrival']} arrivals"
     span = f"{search['from']:g} to {show_level(search['to'], search['over'])}"
     yield from _labelled(screen, "searched", f"{span}{arrival}; {_content(search)}")
-    target = as_written(show_percent(search["target_ratio"]))
+    target = as_written(show_percent, search["target_ratio"])
     yield from _labelled(screen, "target", f"{target} of requests within {_slo(search['slo'])}")
     warmup = "" if not document["requests_warmup"] else f" and {document['requests_warmup']:,} of warm-up"
     yield from _labelled(screen, "requests", f"{document['requests_sent']:,}{warmup}")
@@ -233,13 +234,16 @@ def _search_lines(document: Document, screen: Screen) -> Iterator[str]:
         yield ""
         rows: list[list[str | Cell]] = []
         for probe in sorted(document["probes"], key=lambda one: float(one["level"])):
-            share, lower, upper = probe["goodput_ratio"], probe["goodput_lower"], probe["goodput_upper"]
+            share, lower, upper = (
+                NOT_APPLICABLE if probe[key] is None else beside(show_percent, probe[key], search["target_ratio"])
+                for key in ("goodput_ratio", "goodput_lower", "goodput_upper")
+            )
             rows.append(
                 [
                     show_level(probe["level"], search["over"]),
                     _STANDINGS[probe["standing"]],
-                    NOT_APPLICABLE if share is None else show_percent(share),
-                    NOT_APPLICABLE if lower is None else f"{show_percent(lower)} to {show_percent(upper)}",
+                    share,
+                    lower if lower == NOT_APPLICABLE else f"{lower} to {upper}",
                     f"{probe['good']:,} of {probe['scheduled']:,}",
                     "queue grows" if probe["backlog_grows"] else "unsteady" if probe["unsteady"] else "",
                 ]

@@ -14,7 +14,7 @@ from benchgate.sizing.operating_point import OperatingPoint, QueueTrend
 from benchgate.sizing.signals import KV_USAGE, CacheCheck, CacheUse, ColdStarts, ScalingSignal, cache_check
 from benchgate.sizing.simulation import SimulatedHours
 from benchgate.stats.capacity_search import MIN_RESIDENCE_TIMES
-from benchgate.units import show_duration, show_memory, show_number, show_percent
+from benchgate.units import as_written, beside, show_duration, show_memory, show_number, show_percent
 
 _NO_TELEMETRY = "no two blocks of that level have the server's queue or cache usage (docs/guides/servers.md)"
 _LESS = (
@@ -143,7 +143,10 @@ def run_lines(seen: RunSeen) -> Iterator[str]:
 def level_lines(seen: RunSeen) -> Iterator[str]:
     """Yield the level that the fleet is sized by, its reservations, and the values given instead of measured ones."""
     choice, row = seen.choice, seen.choice.row
-    shown, target = show_percent(row.goodput_lower), show_percent(row.target_ratio)
+    shown, target = (
+        beside(show_percent, row.goodput_lower, row.target_ratio),
+        as_written(show_percent, row.target_ratio),
+    )
     which = "selected by --stage," if choice.by_name else "the fastest open loop" if row.is_open else "the fastest"
     yield (
         f"That is stage {one_line(row.stage)}, {which} whose goodput is shown to reach its target"
@@ -455,11 +458,11 @@ def _simulated(found: SimulatedHours | None, carries_per_s: float) -> Iterator[s
         f" the slots and decides every {interval}; a start takes {starts}, a removal waits for {fewer}."
     )
     yield (
-        f"{_share(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a slot (mean"
+        f"{display.percent(found.within_ratio)} waited at most {show_duration(found.wait_s)} for a slot (mean"
         f" {display.duration(found.wait_mean_s)}, p99 {display.duration(found.wait_p99_s)})."
     )
     if found.worst_hour is not None and found.worst_per_s is not None:
-        demand, within = f"{show_number(found.worst_per_s)} requests/s", _share(found.worst_within_ratio)
+        demand, within = f"{show_number(found.worst_per_s)} requests/s", display.percent(found.worst_within_ratio)
         yield f"The worst hour is row {found.worst_hour} below the heading, {demand}: {within}."
     if found.left_inside:
         yield (
@@ -478,12 +481,6 @@ def _simulated(found: SimulatedHours | None, carries_per_s: float) -> Iterator[s
         f"Paid: {show_number(found.replica_hours)} replica hours{dollars}; at most {found.highest:,} replicas at once."
         f" {found.scaled_up:,} scale-ups, {found.scaled_down:,} scale-downs."
     )
-
-
-def _share(ratio: float | None) -> str:
-    """Show a share; less than 100 % never rounds up to it."""
-    shown = display.percent(ratio)
-    return "nearly 100 %" if ratio is not None and ratio < 1 and shown == display.percent(1.0) else shown
 
 
 def _usd(value: float) -> str:

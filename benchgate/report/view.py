@@ -226,7 +226,7 @@ def _wide_margins(both: Sides, verdict: Verdict) -> Iterator[str]:
     local = all(side.deployment.url is None for side in both)
     if local and max(margins, default=0.0) >= _WIDE_MARGIN:
         yield (
-            f"Margins of up to {units.as_written(display.percent(max(margins)))} are wide because the servers share "
+            f"Margins of up to {units.as_written(units.show_percent, max(margins))} are wide because the servers share "
             "this machine with the load generator: only a large slowdown can be told from its noise. Set narrower "
             "margins for servers of your own."
         )

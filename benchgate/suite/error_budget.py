@@ -77,7 +77,7 @@ class Spent(Section):
     def shown(self) -> str:
         """Source in words: `40 %, from the suite`."""
         if self.spent_ratio is not None:
-            return f"{units.as_written(units.show_percent(self.spent_ratio))}, from the suite"
+            return f"{units.as_written(units.show_percent, self.spent_ratio)}, from the suite"
         if self.file is not None:
             return f"read from {self.file} when a run starts"
         return "queried from Prometheus when a run starts"

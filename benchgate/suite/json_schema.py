@@ -51,7 +51,7 @@ def json_schema(language: str) -> dict[str, Any]:
             key, value = key_of(name, field), field.default
             show = next((mark.show for mark in slots[key].metadata if isinstance(mark, Written) and mark.show), None)
             if isinstance(value, int | float) and show is not None:
-                value = as_written(show(value)).replace(",", "")
+                value = as_written(show, value).replace(",", "")
             if isinstance(value, str | int | float):
                 described["properties"][key]["default"] = value
     return {"$schema": DIALECT, **_tidied(whole), "title": f"benchgate {language}"}

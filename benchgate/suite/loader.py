@@ -140,7 +140,7 @@ def line_of(check: Check) -> str:
     line = {key: dumped[key] for key in _KEYS if dumped.get(key) is not None}
     if check.margin is not None:
         in_percent = METRICS[check.metric].margin == "percent"
-        shown = as_written((show_percent if in_percent else show_points)(check.margin))
+        shown = as_written(show_percent if in_percent else show_points, check.margin)
         line["margin"] = shown.replace(" %", "%")
     words = {True: "true", False: "false"}
     return "{" + ", ".join(f"{key}: {words.get(value, value)}" for key, value in line.items()) + "}"

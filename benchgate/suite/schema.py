@@ -112,12 +112,12 @@ class ClientBounds(Section):
             value, usual = getattr(self, name), field.default
             if value < usual if name == "achieved_ratio" else value > usual:
                 words = str(field.alias).replace("_", " ")
-                shown.append(f"{words} {as_written(_shown(name, value))} (usual {as_written(_shown(name, usual))})")
+                shown.append(f"{words} {_shown(name, value)} (usual {_shown(name, usual)})")
         return ", ".join(shown)
 
 
 def _shown(name: str, value: float) -> str:
-    return show_duration(value) if name.endswith("_s") else show_percent(value)
+    return as_written(show_duration if name.endswith("_s") else show_percent, value)
 
 
 _Points = Annotated[float, *quantity(units.parse_points_ratio, 'points like "5 points"', show=units.show_points)]

@@ -39,7 +39,7 @@ from benchgate.suite.types import (
     word,
 )
 from benchgate.suite.workload import Count, Length, Prefix
-from benchgate.units import PATTERNS, as_written, parse_duration_s, show_duration, show_found, show_number
+from benchgate.units import PATTERNS, as_written, parse_duration_s, show_duration, show_found, show_number, show_rate
 
 NO_BOUND = "none"  # written in a class's `slo` for a bound of the suite's that does not apply to the class
 
@@ -181,7 +181,7 @@ class Action(Section):
         else:
             kind, number = self.on_replica or ("", 0)
             action = f"{kind} replica {number}"
-        return f"{action} at {as_written(show_duration(self.at_s)) if self.at_s else '0 s'}"
+        return f"{action} at {as_written(show_duration, self.at_s) if self.at_s else '0 s'}"
 
 
 class Step(Section):
@@ -457,15 +457,15 @@ def _planned_requests(fields: Mapping[str, Any]) -> int:
 
 
 def _rate(rate_rps: float) -> str:
-    return f"{_number(rate_rps)}/s"
+    return as_written(show_rate, rate_rps)
 
 
 def _number(value: float) -> str:
-    return as_written(show_number(value))
+    return as_written(show_number, value)
 
 
 def _time(seconds: float | None) -> str:
-    return as_written(show_duration(seconds or 0.0))
+    return as_written(show_duration, seconds or 0.0)
 
 
 # Required and optional keys of each kind of load, by the key that selects it.

@@ -36,7 +36,7 @@ Form = Mapping[str, Any]  # a JSON Schema without references
 class Written:
     """Spellings of a value in a suite; of a section, its short forms. `show` formats a default with its unit."""
 
-    def __init__(self, *forms: Form, show: Callable[[float], str] | None = None) -> None:
+    def __init__(self, *forms: Form, show: units.Show | None = None) -> None:
         self.forms, self.show = forms, show
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def quantity(
     phrase: str,
     *,
     pattern_of: Callable[[object], float] | None = None,
-    show: Callable[[float], str] | None = None,
+    show: units.Show | None = None,
 ) -> tuple[BeforeValidator, Expected, Written]:
     """Return the annotations of a quantity; one from a stored suite is in base units already.
 
@@ -140,7 +140,7 @@ Tokens = Annotated[
 ]
 Size = Annotated[
     int,
-    *quantity(units.parse_size_bytes, 'a size like "8GiB"', show=lambda size: units.show_size(int(size))),
+    *quantity(units.parse_size_bytes, 'a size like "8GiB"', show=units.show_size),
     Field(ge=64 * 1024**2),
 ]
 MAX_MEMORY_BYTES = 10**18

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decision import Estimate
+from benchgate.gate.decision import Estimate, Rule
 from benchgate.gate.reasons import check_advice, check_reason, verdict_reason
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
@@ -133,3 +135,39 @@ def _check(reason: str) -> CheckResult:
         scale=Scale.DIFFERENCE, baseline=None, candidate=None, harm=None, lower=None, upper=None, margin=0.1,
         p_value=None, p_holm=None, n=90, n_unit="items", method="none", notes=(),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "bound", "value", "limits"),
+    [
+        (Rule(Unit.SECONDS, Scale.ABSOLUTE, breach=True), 0.5, 0.5003, Limits(0.5001, 0.50045)),
+        (Rule(Unit.RATIO, Scale.ABSOLUTE, breach=True, lower_is_worse=True), 0.9999, 0.9996, Limits(0.99955, 0.99965)),
+        (Rule(Unit.RATIO, Scale.ABSOLUTE, breach=True, lower_is_worse=True), 0.9876, 0.98756, Limits(0.98752, 0.98759)),
+        (
+            Rule(Unit.REQUESTS_PER_S, Scale.ABSOLUTE, breach=True, lower_is_worse=True),
+            8.0,
+            7.999,
+            Limits(7.998, 7.9995),
+        ),
+    ],
+)
+def test_no_number_of_a_breach_is_shown_as_the_bound_or_on_its_other_side(
+    rule: Rule, bound: float, value: float, limits: Limits
+) -> None:
+    breach = Estimate(rule, bound, n=20_000, n_unit="requests", value=value, limits=limits)
+    *shown, written = map(float, re.findall(r"[\d.]+", check_reason(breach, Outcome.BLOCK, 0.8, ALPHA)))
+    scale = {0.5: 1000, 8.0: 1}.get(bound, 100)
+    assert written == pytest.approx(bound * scale)
+    assert len(shown) == 3
+    assert all(one < written if rule.lower_is_worse else one > written for one in shown)
+
+
+def test_a_regression_just_beyond_the_margin_is_not_shown_as_the_margin() -> None:
+    rule = Rule(Unit.SECONDS, Scale.LOG_RATIO)
+    limits = Limits(math.log(1.0502), math.log(1.0504))
+    beyond = Estimate(rule, math.log(1.05), n=8, n_unit="blocks", value=math.log(1.0503), limits=limits)
+    reason = check_reason(beyond, Outcome.BLOCK, 0.8, ALPHA)
+    assert reason == "rose by 5.03 % (5.02 to 5.04), beyond the margin of 5 %"
+    closer = Limits(math.log(1.050002), math.log(1.0504))
+    reason = check_reason(replace(beyond, limits=closer), Outcome.BLOCK, 0.8, ALPHA)
+    assert "(5.0002 to 5.04), beyond the margin of 5 %" in reason

@@ -10,6 +10,7 @@ import pytest
 from benchgate.gate.judge import judge
 from benchgate.gate.reasons import change_of, show_margin, show_numbers, show_value
 from benchgate.model.verdict import Scale, Unit
+from benchgate.report import display
 from tests.fakes.measured import SuiteText, measured
 
 SUITE = SuiteText([{"metric": "ttft", "margin": "10%"}], blocks=2, requests=2).suite()
@@ -69,5 +70,8 @@ def test_the_numbers_of_a_check_are_shown_beside_what_they_are_held_to_or_its_re
     assert points == "+10.0 points, -5.00 points to +20.0 points, margin 10 points"
     bound = show_numbers(replace(CHECK, scale=Scale.ABSOLUTE, harm=0.1, lower=0.05))
     assert bound == "100 ms, 50.0 ms to 200 ms, bound 100 ms"
+    close = replace(CHECK, scale=Scale.ABSOLUTE, harm=0.5003, lower=0.5001, upper=0.6, margin=0.5)
+    assert show_numbers(close) == "500.3 ms, 500.1 ms to 600 ms, bound 500 ms"
+    assert (display.change(close, 0.5003), display.margin(close)) == ("500.3 ms", "≤ 500 ms")
     for missing in ("harm", "lower", "upper"):
         assert show_numbers(replace(CHECK, **{missing: None})) == CHECK.reason  # type: ignore[arg-type]  # by name

@@ -187,7 +187,7 @@ def test_text_says_fleet_cache_and_the_level_it_was_read_from() -> None:
     text = sizing_text(size_demand(asked), RunSeen(OperatingPoint(row)))
     for said in (
         "One replica serves 700 output tokens/s (lower 95 % bound 600), at $1.20/h.",
-        "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95.0 %)",
+        "stage c8, the fastest whose goodput is shown to reach its target (95.5 % at least, target 95 %)",
         "plus 2 spare replicas",
         "stay 1 ahead",
         "a request of 8,192 tokens 2.68 GB: 16 of them fit into 42.9 GB",

@@ -139,3 +139,45 @@ def test_every_text_is_a_finite_value_or_a_value_error(text: str, parse: Callabl
 )
 def test_value_is_shown_in_three_digits(shown: str, text: str) -> None:
     assert shown == text
+
+
+@pytest.mark.parametrize(
+    ("show", "value", "text"),
+    [
+        (units.show_percent, units.parse_percent_ratio("99.95%"), "99.95 %"),
+        (units.show_percent, units.parse_percent_ratio("99.999%"), "99.999 %"),
+        (units.show_percent, math.expm1(math.log1p(0.0525)), "5.25 %"),
+        (units.show_percent, 0.95, "95 %"),
+        (units.show_duration, units.parse_duration_s("1234ms"), "1.234 s"),
+        (units.show_points, 0.01, "1 point"),
+        (units.show_number, 12345.5, "12,345.5"),
+        (units.show_rate, units.parse_rate_rps("8/s"), "8/s"),
+        (units.show_percent, math.log(2), "69.3 %"),  # computed
+    ],
+)
+def test_a_bound_is_shown_with_the_digits_of_its_author(show: units.Show, value: float, text: str) -> None:
+    assert units.as_written(show, value) == text
+
+
+@given(st.floats(min_value=1e-12, max_value=1 - 1e-9))
+def test_a_share_is_shown_as_none_or_all_only_where_it_is(ratio: float) -> None:
+    for show in (units.show_percent, units.show_points):
+        assert 0 < float(show(ratio).split()[0]) < 100
+        assert -100 < float(show(-ratio).split()[0]) < 0
+    assert (units.show_percent(0.0), units.show_percent(1.0)) == ("0 %", "100 %")
+
+
+@given(st.floats(min_value=1e-6, max_value=1e6), st.floats(min_value=-0.1, max_value=0.1))
+def test_a_value_is_shown_on_its_own_side_of_a_bound(bound: float, apart: float) -> None:
+    bound = float(f"{bound:.4g}")
+    value = bound * (1 + apart)
+    shown = float(units.beside(units.show_number, value, bound).replace(",", ""))
+    if abs(apart) > 1e-8:
+        assert (shown > bound, shown < bound) == (value > bound, value < bound)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.5003, "500.3 ms"), (0.50045, "500.4 ms"), (0.501, "501 ms"), (0.5, "500 ms")]
+)
+def test_a_value_close_to_a_bound_has_more_digits(value: float, text: str) -> None:
+    assert units.beside(units.show_duration, value, 0.5) == text

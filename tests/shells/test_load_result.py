@@ -87,6 +87,7 @@ LOAD: dict[str, Any] = {
         "outcome": "BLOCK",
         "exit_code": 10,
         "reason": "430 of 480 requests were good, which shows a breach of the target of 95.0 %",
+        "target_ratio": 0.95,
         "goodput_lower": 0.871,
         "goodput_upper": 0.919,
     },
@@ -188,3 +189,12 @@ def test_a_load_interrupted_before_its_first_request_accuses_nobody() -> None:
     text = render_load(document, PLAIN)
     assert "interrupted " in text and "0 of 0 succeeded" in text
     assert "client" not in text.replace("client's", "")
+
+
+def test_a_goodput_below_1_is_not_shown_as_100_percent() -> None:
+    document = copy.deepcopy(LOAD)
+    document["goodput_ratio"] = 0.9997
+    document["verdict"] |= {"goodput_lower": 0.94998, "goodput_upper": 0.99996}
+    text = render_load(document, PLAIN)
+    assert "99.97 % within" in text
+    assert "goodput is 94.998 % to 99.996 %" in text

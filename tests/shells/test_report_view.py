@@ -130,7 +130,7 @@ def test_an_estimate_past_the_strip_is_marked_as_beyond_it() -> None:
     ],
 )
 def test_a_bound_is_shown_without_the_zeros_of_a_measurement(measured: str, shown: str) -> None:
-    assert units.as_written(measured) == shown
+    assert units.without_zeros(measured) == shown
 
 
 def table(view: ReportView, anchor: str, caption: str) -> Table:

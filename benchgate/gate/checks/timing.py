@@ -48,7 +48,7 @@ from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_lim
 from benchgate.stats.series import bootstrap_block_length, moving_block_error
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Suite
-from benchgate.units import as_written, show_duration, show_number, show_percent
+from benchgate.units import as_written, show_duration, show_percent, show_rate
 
 _LENGTH_BAND = (0.9, 1.1)  # outside it tokens/s compares different work
 _MOST_LATENCY, _MOST_RATE = 1 / 2, 1 / 3  # of the baseline's value: a larger `min_abs` is no small change
@@ -168,11 +168,11 @@ def allowance(estimate: Estimate, spec: CheckSpec, measure: Measure, baseline: F
 
 
 def _percent(ratio: float) -> str:
-    return as_written(show_percent(ratio))
+    return as_written(show_percent, ratio)
 
 
 def _amount(value: float, measure: Measure) -> str:
-    return as_written(show_duration(value)) if measure.is_latency else f"{as_written(show_number(value))}/s"
+    return as_written(show_duration if measure.is_latency else show_rate, value)
 
 
 def against_baseline(

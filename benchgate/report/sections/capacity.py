@@ -80,23 +80,26 @@ def _table(searches: Mapping[Arm, ReplayedSearch], over: str) -> Table:
     starts: set[int] = set()
     for role, search in searches.items():
         starts.add(len(rows))
-        fitted = _fitted(search)
-        rows += [_row(role, probe, fitted.get(probe.level), over) for probe in search.result.probes]
+        fitted, target = _fitted(search), search.settings.target_ratio
+        rows += [_row(role, probe, fitted.get(probe.level), over, target) for probe in search.result.probes]
     return Table("Measured levels", columns, tuple(rows), frozenset(starts - {0}))
 
 
-def _row(role: Arm, probe: Probe, fitted: float | None, over: str) -> tuple[str, ...]:
+def _row(role: Arm, probe: Probe, fitted: float | None, over: str, target: float) -> tuple[str, ...]:
+    def percent(ratio: float) -> str:
+        return units.beside(units.show_percent, ratio, target)
+
     finding = probe.finding
     interval = display.NOT_APPLICABLE
     if finding.limits is not None:
-        interval = f"{units.show_percent(finding.limits.lower)} to {units.show_percent(finding.limits.upper)}"
+        interval = f"{percent(finding.limits.lower)} to {percent(finding.limits.upper)}"
     return (
         role.value,
         f"{probe.level:g}/s" if over == "rate" else f"{probe.level:g}",
         finding.standing.words + (", backlog grows" if finding.unstable else ""),
-        display.NOT_APPLICABLE if finding.share is None else units.show_percent(finding.share),
+        display.NOT_APPLICABLE if finding.share is None else percent(finding.share),
         interval,
-        display.NOT_APPLICABLE if fitted is None else units.show_percent(fitted),
+        display.NOT_APPLICABLE if fitted is None else percent(fitted),
         display.duration(finding.window_s),
         display.count(finding.scheduled),
         display.count(probe.sent),
@@ -124,7 +127,7 @@ def capacity_figure(
     if len(set(levels)) < 2:
         return None
     top, goal = charts.PERCENT_TOP, target_ratio * 100
-    target = units.as_written(display.percent(target_ratio))
+    target = units.as_written(units.show_percent, target_ratio)
     caption = f"Points with confidence intervals; line: monotone fit; dotted: target {target}."
     x = charts.log_x(axis, levels[0] / 1.15, levels[-1] * 1.15)
     drawn = [

@@ -241,7 +241,7 @@ def use_text(deployment: Deployment) -> str:
     """`at 50 % of its paid time and with 25 % of overhead`."""
     terms = deployment.price_terms
     ratios = (float(str(terms[name])) for name in ("utilisation_ratio", "overhead_ratio"))
-    share, overhead = (units.as_written(units.show_percent(one)) for one in ratios)
+    share, overhead = (units.as_written(units.show_percent, one) for one in ratios)
     return f"at {share} of its paid time and with {overhead} of overhead"
 
 

@@ -137,7 +137,7 @@ def _figure(one: Distribution, anchor: str) -> Figure:
         caption += f" Failed, so that the curve ends below 100 %: {', '.join(never)}."
     layers: list[Spec] = []
     if one.slo_s is not None:
-        shown = units.as_written(display.duration(one.slo_s))
+        shown = units.as_written(units.show_duration, one.slo_s)
         caption += f" SLO {shown}, right of the plot." if slo_s is None else f" Vertical line: SLO {shown}."
     if slo_s is not None:
         layers += charts.rule_up("SLO", round(slo_s * scale, 6), x)

@@ -221,9 +221,9 @@ def slo_sentence(suite: Suite) -> str:
 def _bounds_of(slo: SloSpec) -> str:
     bounds = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2e_s))
     each = ", ".join(
-        f"{name} ≤ {units.as_written(display.duration(bound))}" for name, bound in bounds if bound is not None
+        f"{name} ≤ {units.as_written(units.show_duration, bound)}" for name, bound in bounds if bound is not None
     )
-    target = units.as_written(display.percent(slo.target_ratio))
+    target = units.as_written(units.show_percent, slo.target_ratio)
     return f"{each}; the target is {target} of the requests scheduled"
 
 
@@ -382,7 +382,7 @@ class Curve:
     better: str
     scale: float
     estimate: Callable[[StageFigures], Estimate | None]
-    shown: Callable[[float], str]
+    shown: units.Show
     bounds: Mapping[str, float]
     bound_name: str = ""
 
@@ -414,7 +414,7 @@ def _curves(rows: Sequence[StageRow]) -> Iterator[Curve]:
         better="Higher is better",
         scale=1.0,
         estimate=lambda figures: figures.output_tokens_per_s,
-        shown=display.number,
+        shown=units.show_number,
         bounds={},
     )
     if slos:
@@ -425,7 +425,7 @@ def _curves(rows: Sequence[StageRow]) -> Iterator[Curve]:
             better="Higher is better",
             scale=100.0,
             estimate=lambda figures: figures.goodput_ratio,
-            shown=display.percent,
+            shown=units.show_percent,
             bounds={row.stage: row.target_ratio for row in rows if row.target_ratio is not None},
             bound_name="target",
         )
@@ -446,7 +446,7 @@ def _latency_curve(rows: Sequence[StageRow], latency: str, statistic: str, bound
         better="Lower is better",
         scale=scale,
         estimate=estimate_of,
-        shown=display.duration,
+        shown=units.show_duration,
         bounds=bounds,
         bound_name="SLO",
     )
@@ -527,7 +527,7 @@ def _bounds(curve: Curve, axis: Axis, top: float) -> tuple[str, list[Spec], list
         mark: Spec = {"type": "tick", "orient": "horizontal", "size": 34, "thickness": 2, "color": charts.PAGE_COLOUR}
         drawn = charts.layer(mark, values, x=axis.encoding(), y=charts.y_field(top))
         return f" Short lines: {curve.bound_name} of each stage.", [drawn], []
-    bound, shown = next(iter(bounds.values())), units.as_written(curve.shown(next(iter(curve.bounds.values()))))
+    bound, shown = next(iter(bounds.values())), units.as_written(curve.shown, next(iter(curve.bounds.values())))
     if not inside:
         return f" {curve.bound_name[0].upper()}{curve.bound_name[1:]} {shown}, above the plot.", [], []
     name = Name(curve.bound_name, charts.pixels(bound, top), charts.PAGE_COLOUR)

@@ -57,10 +57,20 @@ class PairedCheck:
         return "block" if self.group_size == 1 else "group"
 
     def shown(self, value: float | None) -> str:
-        """Return a change with its sign and unit."""
+        """Return a change with its sign and unit, and with the digits that keep it on its own side of the margin."""
         if value is None:
             return display.NOT_APPLICABLE
-        return display.signed_percent(value / 100) if self.unit.endswith("%") else display.points(value / 100)
+        bound = math.copysign(self.allowed, value) if self.both else self.allowed
+        return units.beside(self._show, value / 100, bound / 100)
+
+    @property
+    def margin(self) -> str:
+        """The margin with its sign and unit."""
+        return units.as_written(self._show, self.allowed / 100)
+
+    @property
+    def _show(self) -> units.Show:
+        return display.signed_percent if self.unit.endswith("%") else display.points
 
 
 def paired_section(evidence: Evidence, verdict: Verdict, suite: Suite) -> Section | None:
@@ -146,8 +156,7 @@ def _figure(check: PairedCheck, anchor: str) -> Figure:
     layers += [charts.rule_across(_rounded(margin), top, bottom) for margin in margins]
     layers += [_points(check, bottom, top), *charts.names_beside(names)]
     limits = f" ({check.shown(check.lower)} to {check.shown(check.upper)})" if check.lower is not None else ""
-    allowed = units.as_written(check.shown(check.allowed))
-    title = f"{check.title}: {check.shown(check.mean)}{limits}, margin {allowed}"
+    title = f"{check.title}: {check.shown(check.mean)}{limits}, margin {check.margin}"
     worse = "Either way is a change." if check.both else f"{'Higher' if check.worse_is_up else 'Lower'} is worse."
     caption = f"Change in each {check.point}. {worse}"
     if check.group_size > 1:
@@ -194,5 +203,5 @@ def _numbers(check: PairedCheck) -> Table:
     points = [(number, (f"{check.point} {number}", check.shown(y))) for number, y in drawn]
     gaps = [(number, (f"block {number}", why)) for number, why in check.excluded]
     rows = [row for _, row in (sorted([*points, *gaps]) if check.group_size == 1 else [*points, *gaps])]
-    rows += [("mean", check.shown(check.mean)), ("margin", check.shown(check.allowed))]
+    rows += [("mean", check.shown(check.mean)), ("margin", check.margin)]
     return Table(f"{check.title}: the numbers drawn", (Column("of", numeric=False), Column("change")), tuple(rows))

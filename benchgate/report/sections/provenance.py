@@ -161,8 +161,9 @@ def _suite_facts(suite: Suite, evidence: Evidence, verdict: Verdict) -> Iterator
             ("stall", limits.stall_s),
             ("whole request", limits.total_s),
         )
-        yield "time limits", ", ".join(f"{name} {units.as_written(display.duration(bound))}" for name, bound in bounds)
-    yield "alpha", f"{units.as_written(display.percent(suite.gate.alpha))}, one-sided"
+        shown = (f"{name} {units.as_written(units.show_duration, bound)}" for name, bound in bounds)
+        yield "time limits", ", ".join(shown)
+    yield "alpha", f"{units.as_written(units.show_percent, suite.gate.alpha)}, one-sided"
 
 
 def _client_facts(sides: Sides) -> Iterator[tuple[str, str]]:
@@ -282,7 +283,7 @@ def _prompts(workload: Workload) -> str:
     if prefix.prefix_tokens is not None:
         shared = f"{prefix.prefix_tokens:,} tokens"
     else:
-        shared = units.as_written(display.percent(prefix.share_ratio or 0.0)) + " of each"
+        shared = units.as_written(units.show_percent, prefix.share_ratio or 0.0) + " of each"
     return f"{text} after a shared prefix of {shared}, one of {prefix.groups:,}"
 
 
@@ -290,7 +291,7 @@ def _more(workload: Workload) -> Iterator[str]:
     if workload.session is not None:
         yield f"conversations of {shown_length(workload.session.turns)} turns with the model's own answers"
     if workload.leave is not None:
-        share = units.as_written(display.percent(workload.leave.share_ratio))
+        share = units.as_written(units.show_percent, workload.leave.share_ratio)
         yield f"{share} of the clients cancel after {workload.leave.after}"
     if workload.generates and not workload.stream:
         yield "not streamed"
@@ -322,6 +323,7 @@ def unjudged_slo(rows: Sequence[StageRow], executions: Executions, verdict: Verd
         met = attainment(executions.get((row.stage, row.role), ()), row.slo)
         if met is None or met.share is None or met.share >= row.target_ratio:
             continue
-        target = units.as_written(display.percent(row.target_ratio))
-        met_text = f"{display.percent(met.share)} of the requests met the SLO, target {target}"
+        share = units.beside(units.show_percent, met.share, row.target_ratio)
+        target = units.as_written(units.show_percent, row.target_ratio)
+        met_text = f"{share} of the requests met the SLO, target {target}"
         yield f"No check judges goodput at {row.stage}: {met_text}."

@@ -96,7 +96,7 @@ def scores_table(rows: Sequence[TaskRow]) -> Table:
             _score(row, row.candidate),
             display.points(None if row.lost_ratio is None else -row.lost_ratio),
             _point_limits(row.change),
-            display.NOT_APPLICABLE if row.margin is None else units.as_written(display.points(-row.margin)),
+            display.NOT_APPLICABLE if row.margin is None else units.as_written(display.points, -row.margin),
             _count(row.counts.lost),
             _count(row.counts.gained),
         )

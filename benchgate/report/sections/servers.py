@@ -111,7 +111,8 @@ def servers_section(
     charted = timeline_parts(over_time) if over_time is not None else ()
     table = _table(rows) if rows else None
     bottlenecks = tuple(
-        f"{row.stage}, {row.role.value}: {row.bottleneck.name} ({units.as_written(row.bottleneck.why)})" for row in rows
+        f"{row.stage}, {row.role.value}: {row.bottleneck.name} ({units.without_zeros(row.bottleneck.why)})"
+        for row in rows
     )
     fold = Fold("Bottleneck of each stage", (Lines(bottlenecks),), opened=not charted) if table else None
     silent = [f"Telemetry of the {line}." for side in sides for line in _silence(side)]

@@ -321,7 +321,7 @@ def capacity_check_can_be_met(suite: Suite, check: Check) -> Iterator[tuple[str,
         yield "metric", "capacity is found by `load.capacity`, which this suite has not; add it"
         return
     if check.margin is not None and 1 / (1 - check.margin) <= 1 + capacity.resolution_ratio:
-        known = as_written(show_percent(capacity.resolution_ratio))
+        known = as_written(show_percent, capacity.resolution_ratio)
         remedy = "make `load.capacity.resolution` finer"
         yield "margin", f"a capacity known to {known} cannot be held to this margin; {remedy}"
     if check.min is None or check.slo_value is None:
@@ -354,7 +354,7 @@ def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
         concurrency, requests = traffic.schedule.concurrency or 1, traffic.schedule.requests
         if traffic.is_background or concurrency == 1 or requests >= _LEAST_PER_SLOT * concurrency:
             continue
-        each = as_written(show_number(requests / concurrency))
+        each = as_written(show_number, requests / concurrency)
         at: Path = ("load", "sweep", written_at[int(path[2])], *path[3:], "requests")
         message = (
             f"concurrency {concurrency:,} with {requests:,} requests: each slot sends "
