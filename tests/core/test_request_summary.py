@@ -24,6 +24,7 @@ from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import TIMES, RecordSample, RequestSummary
 from benchgate.model.run import ClientUse
 from benchmarks.gate_million import answered
+from tests.fakes.blocks import record
 
 QUANTILES = (0.001, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0)
 SLO = Slo(ttft_s=0.2, tpot_s=0.03)
@@ -182,6 +183,21 @@ def test_the_document_of_a_summary_differs_by_the_stated_error_alone(
             assert {name: value[name] for name in known} == pytest.approx(known, rel=RELATIVE_ERROR)
         else:
             assert value == exact_document[key]
+
+
+@pytest.mark.parametrize("exact", [1_000, 0])
+def test_failures_of_the_ramp_count_in_the_error_rate_alone(exact: int) -> None:
+    options = LoadOptions.parse(url="http://a", model="m", engine="openai", concurrency=8, requests=200, slo="e2e=60s")
+    measured = RequestColumns.pack([record(index, 0.01) for index in range(200)])
+    ramp = RequestColumns.pack([record(1_000 + index, 0.01 if index < 40 else None) for index in range(100)])
+    shares = [StageResult((ClassResult("", measured, 2.0, ramp=ramp, in_steady_state=True),), USE)]
+    result = merge_shares(shares, 300, offered_load(options), exact=exact).whole
+    document: Any = describe(options, "openai", result, partial=False, warmup=0)
+    rows = {row["name"]: row for row in document["metrics"] if row["statistic"] is None}
+    assert sum(document["requests"]["failed_by_class"].values()) == 60
+    assert (rows["error_rate"]["value"], rows["error_rate"]["n"]) == (0.2, 300)
+    assert 0 < rows["error_rate"]["lower"] < 0.2 < rows["error_rate"]["upper"]
+    assert (rows["goodput"]["value"], rows["goodput"]["n"]) == (1.0, 200)
 
 
 def test_one_saturated_shard_is_reported_and_leaves_no_verdict(columns: RequestColumns) -> None:

@@ -16,12 +16,12 @@ from benchgate.gate.evidence.shares import Counts
 from benchgate.load.results import StageResult
 from benchgate.load.stage_summary import ClassSummary, StageSummary
 from benchgate.model import request_metrics
-from benchgate.model.columns import select_rows
+from benchgate.model.columns import concatenate_columns, select_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import QUANTILES
 from benchgate.model.records import BoolArray, FloatArray, IntArray, RequestColumns
 from benchgate.model.request_metrics import Slo
-from benchgate.model.request_summary import TIMES
+from benchgate.model.request_summary import TIMES, TimeCounts
 from benchgate.model.run import MetricRow
 from benchgate.stats.distributions import Limits
 
@@ -69,8 +69,8 @@ def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRo
     for name, (rate, amounts) in rates.items():
         if rate is not None:
             yield _row(name, None, stage, rate, len(parts), _rate_limits(columns, window_s, parts, amounts, rate))
-    failed = counts_of(~succeeded, parts)
-    yield _row("error_rate", None, stage, float(np.mean(~succeeded)), len(columns), miss_limits(failed))
+    everything = concatenate_columns([columns, result.only.ramp])  # failures count wherever they happen
+    yield _error_rate(counts_of(~request_metrics.succeeded(everything), stretches(everything)), stage)
     if slo is not None:
         good = request_metrics.meets_slo(columns, slo)
         yield _row("goodput", None, stage, float(np.mean(good)), len(columns), kept_limits(counts_of(~good, parts)))
@@ -104,12 +104,15 @@ def _summary_rows(load: ClassSummary, slo: Slo | None, stage: str) -> Iterator[M
         rate = sum(amounts) / window_s
         limits = block_limits(np.array(amounts) / spans_s) if (spans_s > 0).all() else None
         yield _row(name, None, stage, rate, len(parts), limits and limits.widened(Limits(rate, rate)))
-    n, totals = requests.scheduled, tuple(part.scheduled for part in parts)
-    failed = Counts(tuple(part.scheduled - part.succeeded for part in parts), totals)
-    yield _row("error_rate", None, stage, failed.missed / n, n, miss_limits(failed))
+    everything = TimeCounts()  # failures count wherever they happen
+    for one in (requests, load.ramp):
+        everything.merge(one.by_second)
+    spans = everything.stretches(_MOST_STRETCHES)
+    failed = Counts(tuple(one.scheduled - one.succeeded for one in spans), tuple(one.scheduled for one in spans))
+    yield _error_rate(failed, stage)
     if slo is not None:
-        misses = Counts(tuple(part.scheduled - part.good for part in parts), totals)
-        yield _row("goodput", None, stage, requests.good / n, n, kept_limits(misses))
+        misses = Counts(tuple(part.scheduled - part.good for part in parts), tuple(part.scheduled for part in parts))
+        yield _row("goodput", None, stage, requests.good / requests.scheduled, requests.scheduled, kept_limits(misses))
     sample = requests.sample.columns()
     each = [select_rows(sample, _mask(part, len(sample))) for part in stretches(sample)]
     for name, histogram in requests.times.items():
@@ -133,6 +136,10 @@ def _rate_limits(
         return None
     limits = block_limits([float(amounts[part].sum() / span_s) for part, span_s in zip(parts, spans_s, strict=True)])
     return None if limits is None else limits.widened(Limits(rate, rate))
+
+
+def _error_rate(failed: Counts, stage: str) -> MetricRow:
+    return _row("error_rate", None, stage, failed.share, failed.scheduled, miss_limits(failed))
 
 
 def _mask(rows: IntArray, count: int) -> BoolArray:
