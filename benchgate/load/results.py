@@ -285,7 +285,7 @@ def merged(results: Sequence[StageResult]) -> StageResult:
             merged_window_s([ShareWindow.of(share) for share in shares if len(share.requests)]),
             concatenate_columns([share.left for share in shares]),
             concatenate_columns([share.ramp for share in shares]),
-            any(share.in_steady_state for share in shares),
+            all(share.in_steady_state for share in shares if len(share.requests)),
             tuple(chain.from_iterable(share.answers for share in shares)),
         )
         for shares in zip(*(result.classes for result in results), strict=True)
@@ -296,7 +296,7 @@ def merged(results: Sequence[StageResult]) -> StageResult:
 class ShareWindow(NamedTuple):
     """Window of a share of a class that has requests."""
 
-    requests: int
+    succeeded: int
     first_ns: int  # first intended send
     window_s: float
     in_steady_state: bool
@@ -304,18 +304,21 @@ class ShareWindow(NamedTuple):
     @classmethod
     def of(cls, share: ClassResult) -> ShareWindow:
         """Return the window of a share with at least one request."""
-        return cls(len(share.requests), int(share.requests.intended_ns.min()), share.window_s, share.in_steady_state)
+        ok = int(np.count_nonzero(succeeded(share.requests)))
+        return cls(ok, int(share.requests.intended_ns.min()), share.window_s, share.in_steady_state)
 
 
 def merged_window_s(shares: Sequence[ShareWindow]) -> float:
     """Return the window of all shares; 0 without one.
 
-    The rates of closed loops in steady state add up: theirs is the window in which all began at the summed rate.
+    The rates of closed loops in steady state add up: theirs is the window in which all that succeeded began at the
+    summed rate. Requests that failed, many at once or never sent, would shorten it.
     """
     if not shares:
         return 0.0
-    if all(share.in_steady_state and share.window_s > 0 for share in shares):
-        return sum(share.requests for share in shares) / sum(share.requests / share.window_s for share in shares)
+    ok = sum(share.succeeded for share in shares)
+    if ok and all(share.in_steady_state and share.window_s > 0 for share in shares):
+        return ok / sum(share.succeeded / share.window_s for share in shares)
     # In whole nanoseconds, so that the window does not depend on the number of shares.
     last_ns = max(share.first_ns + round(share.window_s * _NS) for share in shares)
     return (last_ns - min(share.first_ns for share in shares)) / _NS
@@ -380,21 +383,28 @@ def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
     """Return what a lost worker had answered, and the rest of its share as never sent. `fault` says how it was lost.
 
     A request in flight with the worker counts as never sent too. In a closed loop for a time, and in the background,
-    it is unknown what it would have sent.
+    it is unknown what it would have sent. A closed loop that lost its worker was not held full to its end.
     """
     fault = f"{shard.name} was lost" if fault is None else fault
     left = salvage(shard)
     classes = []
     for part, read in zip(shard.parts, left.classes, strict=True):
+        read = replace(read, in_steady_state=False)
         if part.requests.endless:
             classes.append(read)
             continue
         answered = {*read.requests.index.tolist(), *read.left.index.tolist(), *read.ramp.index.tolist()}
+        begun_ns = int(read.requests.intended_ns.min()) if len(read.requests) else 0  # a closed loop has no schedule
         unsent, answers = ColumnBuilder(), list(read.answers)
         for request in part.requests:
             if request.index not in answered:
                 failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
-                record, _ = decode(request.index, request.offset_ns or 0, 0, Response.unsent(failure))
+                record, _ = decode(
+                    request.index,
+                    begun_ns if request.offset_ns is None else request.offset_ns,
+                    0,
+                    Response.unsent(failure),
+                )
                 if request.turn is not None:
                     record = replace(record, session=request.index - request.turn.turn)
                 if request.item is not None:

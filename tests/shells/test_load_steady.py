@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from array import array
 from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from benchgate.load.results import ClassResult, StageResult, merged, read_class
+from benchgate.load.decode.body import RawBody
+from benchgate.load.http.exchange import Response
+from benchgate.load.http.parser import Head
+from benchgate.load.results import ClassResult, StageResult, lost_worker, merged, read_class, read_result
 from benchgate.load.scheduler import LEAD_UNITS, TAIL_UNITS, PreparedClass
 from benchgate.load.shards import ClassShare, Level, PlannedRequests, Ramp, RepeatedRequests, stage_shard
 from benchgate.load.spool import Phase, Spool, SpoolEntry
+from benchgate.load.standalone.options import LoadOptions
+from benchgate.load.standalone.run import stage_of
 from benchgate.load.workers import Fleet, run_stage
 from benchgate.model import request_metrics
-from benchgate.model.records import ErrorClass
+from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan
 from benchgate.suite.loader import parse_suite
+from tests.fakes.blocks import record
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.fakes.virtual_time import NS, Kept, ServiceTime, World, closed_class, send, tickets
 from tests.shells.load_helpers import asking, limits, target_at
@@ -142,12 +153,51 @@ def test_rate_of_several_workers_is_the_sum_of_theirs(monkeypatch: pytest.Monkey
         assert level.concurrency == slots
         group, kept = closed_class(level, range(worker, 48, 3), RAMP[worker::3], S)
         send(monkeypatch, fixed, [group])
-        share = read(tmp_path, kept, level, 48)
+        share = succeeding(read(tmp_path, kept, level, 48))
         results.append(StageResult((share,), ClientUse(cpu_s=0.1, wall_s=1.0, workers=1)))
     whole = merged(results).only
     assert len(whole.requests) == 48
     assert 48 / whole.window_s == pytest.approx(sum(16 / one.window_s for one in results))
     assert 48 / whole.window_s == pytest.approx(8 / S, rel=0.02)
+
+
+def succeeding(share: ClassResult) -> ClassResult:
+    numbers, due = share.requests.index.tolist(), share.requests.intended_ns.tolist()
+    records = [replace(record(number, S), intended_ns=at) for number, at in zip(numbers, due, strict=True)]
+    return replace(share, requests=RequestColumns.pack(records))
+
+
+def test_rate_of_a_worker_whose_requests_fail_at_once_is_not_added() -> None:
+    slow = RequestColumns.pack([record(index, 0.5) for index in range(10)])  # one a second
+    broken = RequestColumns.pack([replace(record(100 + index, None), intended_ns=0) for index in range(1_000)])
+    use = ClientUse(cpu_s=0.1, wall_s=1.0, workers=1)
+    shares = [ClassResult("", slow, 10.0, in_steady_state=True), ClassResult("", broken, 0.5, in_steady_state=True)]
+    whole = merged([StageResult((share,), use) for share in shares])
+    assert request_metrics.requests_per_s(whole.requests, whole.window_s) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("until", "recorded"), [({"requests": 200}, 200), ({"duration": "10s"}, 110)])
+def test_rate_of_a_lost_worker_is_not_added(tmp_path: Path, until: dict[str, Any], recorded: int) -> None:
+    """Both answer ten requests a second; one is lost after the first of ten seconds."""
+    options = LoadOptions.parse(url="http://127.0.0.1:9", model="m", engine="openai", concurrency=2, **until)
+    whole = stage_of(options, target_at(options.url), None)
+    event = {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}
+    said = f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n".encode()
+    shards = [replace(shard, spool=tmp_path / str(worker)) for worker, shard in enumerate(whole.split(2))]
+    for shard, answered in zip(shards, (100, 10), strict=True):
+        (path,) = shard.spools(tmp_path / str(shards.index(shard)))
+        with Spool(path) as spool:
+            for turn, request in enumerate(islice(shard.parts[0].requests, answered)):
+                sent_ns = turn * NS // 10
+                body = RawBody(said, array("q", [sent_ns + NS // 10, len(said)]))
+                response = Response(sent_ns, sent_ns + NS // 10, Head("HTTP/1.1", 200, {}), body, whole=True)
+                spool.append(SpoolEntry(request.index, sent_ns, 0, response))
+    use = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1)
+    assert shards[0].spool is not None
+    found = merged([read_result(shards[0], shards[0].spool, use), lost_worker(shards[1])])
+    assert np.count_nonzero(request_metrics.succeeded(found.requests)) == 110
+    assert len(found.requests) == recorded
+    assert request_metrics.requests_per_s(found.requests, found.window_s) == pytest.approx(11.0)
 
 
 def test_slot_that_hangs_ends_neither_the_lead_nor_the_tail_late(monkeypatch: pytest.MonkeyPatch) -> None:
