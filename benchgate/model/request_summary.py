@@ -143,7 +143,7 @@ class RequestSummary:
     good: int = 0
     reconnects: int = 0
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)  # by class and detail
-    token_sources: Counter[str] = field(default_factory=Counter)
+    token_sources: Counter[str] = field(default_factory=Counter)  # of successful requests
     tokens: Counter[str] = field(default_factory=Counter)  # of successful requests, by the name of the column
     unknown_tokens: Counter[str] = field(default_factory=Counter)  # successful requests without a count
     times: Mapping[str, TimeHistogram] = field(default_factory=lambda: {name: TimeHistogram() for name in TIMES})
@@ -166,7 +166,8 @@ class RequestSummary:
         self.good += int(np.count_nonzero(good))
         self.reconnects += int(columns.reconnects.sum())
         self._count_failures(columns)
-        self.token_sources.update({name: n for name, n in columns.token_source.counts().items() if name is not None})
+        sources = columns.token_source.take(np.flatnonzero(ok))
+        self.token_sources.update({name: n for name, n in sources.counts().items() if name is not None})
         for name in _TOKENS:
             counts: IntArray = getattr(columns, name)[ok]
             known = counts != ABSENT

@@ -19,7 +19,7 @@ from benchgate.load.standalone.run import describe, offered_load
 from benchgate.model import request_metrics
 from benchgate.model.columns import select_rows
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
-from benchgate.model.records import RequestColumns
+from benchgate.model.records import ErrorClass, RequestColumns, TokenSource
 from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import TIMES, RecordSample, RequestSummary
 from benchgate.model.run import ClientUse
@@ -198,6 +198,14 @@ def test_failures_of_the_ramp_count_in_the_error_rate_alone(exact: int) -> None:
     assert (rows["error_rate"]["value"], rows["error_rate"]["n"]) == (0.2, 300)
     assert 0 < rows["error_rate"]["lower"] < 0.2 < rows["error_rate"]["upper"]
     assert (rows["goodput"]["value"], rows["goodput"]["n"]) == (1.0, 200)
+
+
+def test_tokens_of_failed_requests_have_no_source() -> None:
+    cut = replace(record(2, 0.01), token_source=TokenSource.CHUNKS, finish_reason=None, end_ns=None,
+                  error=ErrorClass.STREAM_BROKEN, error_detail="cut")  # fmt: skip
+    summary = RequestSummary()
+    summary.add(RequestColumns.pack([record(0, 0.01), replace(record(1, 0.01), token_source=TokenSource.CHUNKS), cut]))
+    assert summary.token_sources == {"usage": 1, "chunks": 1}
 
 
 def test_one_saturated_shard_is_reported_and_leaves_no_verdict(columns: RequestColumns) -> None:
