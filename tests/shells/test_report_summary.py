@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchgate.model.deployment import Arm
-from benchgate.model.records import RequestColumns, ShadowItem
+from benchgate.model.records import ABSENT, ErrorClass, RequestColumns, ShadowItem
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
 from benchgate.report.sections.load import knee_line, knee_sweeps
@@ -60,6 +61,21 @@ def test_failed_requests_stay_in_every_denominator() -> None:
     assert summary.goodput_ratio == 0.5
     assert summary.ttft_p95_s == float("inf")
     assert summary.requests_per_s == 1.0
+
+
+def test_input_and_output_tokens_are_of_the_same_requests() -> None:
+    seen = fake.load_observation("c1", Arm.CANDIDATE, 0, 0)
+    whole = summarise_stage([seen, seen], None)
+    broken = np.arange(len(seen.requests)) < 2
+    error = seen.requests.error.but(broken, ErrorClass.STREAM_BROKEN)
+    cut = summarise_stage([seen, replace(seen, requests=replace(seen.requests, error=error))], None)
+    untold = replace(seen, requests=replace(seen.requests, input_tokens=np.full(len(seen.requests), ABSENT)))
+    lacking = summarise_stage([seen, untold], None)
+    assert whole is not None and cut is not None and lacking is not None and whole.input_tokens is not None
+    each = whole.input_tokens // whole.scheduled
+    assert each > 0
+    assert (cut.input_tokens, cut.succeeded) == (whole.input_tokens - 2 * each, whole.succeeded - 2)
+    assert lacking.input_tokens is None
 
 
 def test_a_request_past_its_slo_is_not_good() -> None:

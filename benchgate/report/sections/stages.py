@@ -15,7 +15,7 @@ from benchgate.gate.comparison import by_adapter
 from benchgate.gate.summary.figures import StageFigures, stage_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.records import ABSENT, BoolArray, FloatArray, RequestColumns
+from benchgate.model.records import BoolArray, FloatArray, RequestColumns
 from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation
 from benchgate.report import display
@@ -33,8 +33,9 @@ class StageSummary:
     """A stage of one arm over all its blocks. None was not measured or does not apply; +inf failed.
 
     `good_*` and `goodput_ratio` are None without an SLO. `failed` counts requests by error class, those of the ramp
-    included. Neither `ramp` (requests that brought the stage into steady state) nor `left` (cancelled on purpose) are
-    among those scheduled. `client_cpu_share` and `read_delay_p99_s` are those of the worst block.
+    included; tokens are those of successful requests. Neither `ramp` (requests sent to reach the steady state)
+    nor `left` (cancelled on purpose) are among those scheduled. `client_cpu_share` and `read_delay_p99_s` are those of
+    the worst block.
     """
 
     blocks: int
@@ -179,7 +180,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
     good = None if slo is None else [request_metrics.meets_slo(c, slo) for c in columns]
     scheduled = sum(len(c) for c in columns)
     ttft = _pooled(request_metrics.ttft_s, columns)
-    input_tokens = [c.input_tokens[c.input_tokens != ABSENT] for c in columns]
+    input_tokens = [known for c in columns if (known := request_metrics.input_tokens(c)) is not None]
     read_delays_s = [o.client.read_delay_p99_s for o in observations]
     known_delays_s = [delay_s for delay_s in read_delays_s if delay_s is not None]
     return StageSummary(
@@ -194,7 +195,7 @@ def summarise_stage(observations: Sequence[LoadObservation], slo: Slo | None) ->
         ttft_p95_s=request_metrics.quantile(ttft, 0.95),
         tpot_p50_s=request_metrics.quantile(_pooled(request_metrics.tpot_s, columns), 0.5),
         e2e_p50_s=request_metrics.quantile(_pooled(request_metrics.e2e_s, columns), 0.5),
-        input_tokens=sum(int(a.sum()) for a in input_tokens) if any(len(a) for a in input_tokens) else None,
+        input_tokens=int(sum(input_tokens)) if len(input_tokens) == len(columns) else None,
         output_tokens=sum(int(c.output_tokens[s].sum()) for c, s in zip(columns, succeeded, strict=True)),
         token_sources=_most_frequent_first(
             Counter(
