@@ -110,7 +110,7 @@ def _message_in(document: dict[str, object], body: bytes, accepted: frozenset[st
         reason,
         output_count(usage),
         _tool_calls(calls),
-        input_tokens=input_count(usage),
+        input_tokens=message_input_count(usage),
     )
 
 
@@ -269,6 +269,14 @@ def part_count(value: object) -> int | None:
 def input_count(usage: object) -> int | None:
     """Return the tokens of the prompt; `responses` has other names for them than the other endpoints."""
     return _count(usage, "prompt_tokens", "input_tokens")
+
+
+def message_input_count(usage: object) -> int | None:
+    """Return the tokens of the prompt of Anthropic's Messages, whose `input_tokens` are those outside of the cache."""
+    if not isinstance(usage, dict) or (uncached := part_count(usage.get("input_tokens"))) is None:
+        return None
+    cached = (part_count(usage.get(name)) for name in ("cache_read_input_tokens", "cache_creation_input_tokens"))
+    return token_count(uncached + sum(count or 0 for count in cached))
 
 
 def output_count(usage: object) -> int | None:

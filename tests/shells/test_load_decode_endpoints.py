@@ -11,11 +11,13 @@ from dataclasses import replace
 import pytest
 
 from benchgate.load.decode.body import RawBody
+from benchgate.load.decode.messages import read_messages_document
 from benchgate.load.http.exchange import Failure, Response
 from benchgate.load.http.parser import Head
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import Endpoint, ModelRequest
 from benchgate.model.request_metrics import succeeded, ttft_s
+from benchgate.targets.answers import read_answer
 from tests.shells.load_helpers import content_of, decode
 
 EPOCH = 1000
@@ -248,6 +250,47 @@ def test_stream_of_a_message_is_timed_by_its_deltas_and_counted_by_its_last_usag
     short = read(TO_MESSAGES, STARTED, *text, stopped("end_turn", output_tokens=3, cache_read_input_tokens=2))
     assert short.input_tokens == 4  # as `message_start` had it
     assert (record.finish_reason, record.answer_model, record.error) == ("stop", "m", None)
+
+
+@pytest.mark.parametrize(
+    ("last", "input_tokens"),
+    [
+        ({}, 105),
+        ({"input_tokens": 10}, 105),  # repeated without the cache
+        ({"input_tokens": 0}, 105),
+        ({"input_tokens": 10, "cache_read_input_tokens": 80, "cache_creation_input_tokens": 5}, 95),
+        ({"input_tokens": 120}, 120),
+    ],
+)
+def test_input_of_a_message_keeps_its_cached_part(last: dict[str, int], input_tokens: int) -> None:
+    first = {"input_tokens": 10, "cache_read_input_tokens": 90, "cache_creation_input_tokens": 5, "output_tokens": 1}
+    begun = message("message_start", message={"id": "m1", "model": "m", "content": [], "usage": first})
+    text = [block("text", text=""), piece("text_delta", text="A")]
+    ended = stopped("end_turn", output_tokens=3, **last)
+    record = read(TO_MESSAGES, begun, *text, ended, message("message_stop"))
+    assert (record.input_tokens, record.output_tokens) == (input_tokens, 3)
+    assert record.cached_tokens == last.get("cache_read_input_tokens", 90)
+
+
+@pytest.mark.parametrize(
+    ("usage", "input_tokens"),
+    [
+        ({"input_tokens": 10, "cache_read_input_tokens": 90}, 100),
+        ({"input_tokens": 0, "cache_read_input_tokens": 90, "cache_creation_input_tokens": None}, 90),
+        ({"input_tokens": 10}, 10),
+        ({"input_tokens": 0, "cache_read_input_tokens": 0}, None),
+        ({"cache_read_input_tokens": 90}, None),
+    ],
+)
+def test_input_of_a_message_is_the_same_for_a_load_and_a_request(
+    usage: dict[str, object], input_tokens: int | None
+) -> None:
+    document: dict[str, object] = {
+        "type": "message", "content": [{"type": "text", "text": "A"}], "stop_reason": "end_turn", "usage": usage,
+    }  # fmt: skip
+    body = json.dumps(document).encode()
+    assert read_messages_document([(1, body)]).input_tokens == input_tokens
+    assert read_answer("messages", 200, body).input_tokens == input_tokens
 
 
 def test_call_in_a_message_is_output_with_its_name_and_its_arguments() -> None:

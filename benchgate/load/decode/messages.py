@@ -13,7 +13,7 @@ from benchgate.load.decode.answer import ParsedAnswer, is_text, place_of
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import whole_document
 from benchgate.load.decode.events import read_events
-from benchgate.targets.answers import arguments_text, input_count, part_count
+from benchgate.targets.answers import arguments_text, message_input_count, part_count
 from benchgate.targets.error_messages import Secret, event_error
 from benchgate.targets.messages import blocks_of
 
@@ -110,14 +110,16 @@ def _take_block(stream: ParsedAnswer, place: int, block: Mapping[str, object]) -
 
 
 def _take_usage(stream: ParsedAnswer, usage: object) -> None:
-    """Note token counts. `input_tokens` is the part of the prompt that no cache held and none will keep."""
+    """Note token counts. Usage that only repeats the part of the prompt outside of the cache leaves the total alone."""
     if not isinstance(usage, dict):
         return
     before = stream.input_tokens
     stream.take_usage({"usage": usage})
     cached, kept = (part_count(usage.get(f"cache_{name}_input_tokens")) for name in ("read", "creation"))
-    total = (input_count(usage) or 0) + (cached or 0) + (kept or 0)
-    stream.input_tokens = before if usage.get("input_tokens") is None else total or before
+    total = message_input_count(usage)
+    states_cache = cached is not None or kept is not None
+    replaces = total is not None and (before is None or states_cache or total > before)
+    stream.input_tokens = total if replaces else before
     stream.cached_tokens = stream.cached_tokens if cached is None else cached
     details = usage.get("output_tokens_details")
     if isinstance(details, dict) and (thought := part_count(details.get("thinking_tokens"))) is not None:
