@@ -35,6 +35,7 @@ from benchgate.pipeline.deployments import Deployed, TargetDown, endpoints_of, r
 from benchgate.pipeline.progress import Phase
 from benchgate.pipeline.work import Work
 from benchgate.plan.model import PlannedBlock, PlannedStage
+from benchgate.plan.salt import other_salt
 from benchgate.plan.schedule import look_stage, warmup_round
 from benchgate.plan.verification import Prompts, with_prompts
 from benchgate.stats.capacity_search import PlannedLook
@@ -79,7 +80,9 @@ class LoadMeasurement:
         self._completed = work.completed.load
         self._position = work.completed.position
         self._session = work.session
-        self._salt = work.salt
+        # One server for both arms would have answered the second arm's prompts before.
+        is_one = work.suite.baseline == work.suite.candidate
+        self._salts = {Arm.BASELINE: work.salt, Arm.CANDIDATE: other_salt(work.salt) if is_one else work.salt}
         # What earlier sessions spent on the load counts against the suite's limit.
         self._begun_s = time.monotonic() - self._completed.spent_s
         self._first_block_s = self._begun_s if self._completed.spent_s else None
@@ -337,7 +340,7 @@ class LoadMeasurement:
             with_prompts(stage, self._prompts),
             limits=self._suite.limits,
             audit=self._load.audit,
-            salt=self._salt,
+            salt=self._salts[arm],
             service_s=service_s,
         )
 

@@ -38,6 +38,11 @@ def run_salt(run_id: str) -> int:
     return 1 + int.from_bytes(digest[:8]) % LARGEST_SALT
 
 
+def other_salt(salt: int) -> int:
+    """Return another salt than this one; 0, which changes nothing, stays 0."""
+    return salt % LARGEST_SALT + 1 if salt else 0
+
+
 def salted_vocabulary(vocabulary: Vocabulary, salt: int) -> Vocabulary:
     """Permute the vocabulary: piece k of one stands for piece k of the other.
 

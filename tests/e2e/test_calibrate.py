@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import measured_arms
 from tests.e2e.command import STORE, here
+from tests.fakes.scripted_server import Received, ScriptedServer, answering
 
 pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
 
@@ -185,3 +187,21 @@ def test_calibration_is_the_suite_with_its_baseline_twice_and_nothing_that_ends_
         calibration_of(suite, 5, "quality")
     with pytest.raises(UsageError, match="nothing to calibrate"):
         calibration_of(suite.model_copy(update={"load": None, "quality": None, "shadow": None}), None, None)
+
+
+def test_one_server_for_both_arms_is_sent_no_prompt_twice(tmp_path: Path) -> None:
+    """Its prefix cache would be taken for noise of the machine."""
+    sent = Counter[str]()
+
+    def text_for(received: Received) -> str:
+        if (received.body or {}).get("stream"):
+            sent[received.prompt] += 1
+        return "one two three four"
+
+    with ScriptedServer(answering(text_for, after_s=0.01)) as server:
+        suite = SUITE.replace("{sim: {ttft: 30ms, itl: 1ms, jitter: 60%}}", f'{{url: "{server.url}", model: scripted}}')
+        (tmp_path / "noisy.yaml").write_text(suite)
+        found = here(tmp_path, "calibrate", "noisy.yaml", "--times", "6")
+        assert found.returncode == ExitCode.OK, found.stderr
+    assert len(sent) >= 6 * 2 * 12
+    assert max(sent.values()) == 1
