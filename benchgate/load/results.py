@@ -399,12 +399,8 @@ def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
         for request in part.requests:
             if request.index not in answered:
                 failure = Failure(ErrorClass.CLIENT, f"{fault} before this request was over")
-                record, _ = decode(
-                    request.index,
-                    begun_ns if request.offset_ns is None else request.offset_ns,
-                    0,
-                    Response.unsent(failure),
-                )
+                due_ns = begun_ns if request.offset_ns is None else part.lead_ns + request.offset_ns
+                record, _ = decode(request.index, due_ns, 0, Response.unsent(failure))
                 if request.turn is not None:
                     record = replace(record, session=request.index - request.turn.turn)
                 if request.item is not None:

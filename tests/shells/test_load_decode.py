@@ -145,6 +145,10 @@ def test_other_finish_reasons_fail(reason: object) -> None:
             ],
             (9, 2, TokenSource.USAGE),
         ),
+        (
+            [A, B, STOP, event({"choices": [], "usage": usage(9, 4)}), event({"choices": [], "usage": usage(0, 0)})],
+            (9, 4, TokenSource.USAGE),
+        ),
         ([A, B, STOP, event({"choices": [], "usage": None})], (None, 2, TokenSource.CHUNKS)),
         ([A, B, STOP, event({"choices": [], "usage": usage(0, 0)})], (None, 2, TokenSource.CHUNKS)),
         ([A, B, STOP, event({"choices": [], "usage": usage(True, "4")})], (None, 2, TokenSource.CHUNKS)),
@@ -152,7 +156,18 @@ def test_other_finish_reasons_fail(reason: object) -> None:
         ([A, B, STOP, event({"choices": [], "usage": usage(9, 1)})], (9, 1, TokenSource.USAGE)),
         ([A, B, STOP], (None, 2, TokenSource.CHUNKS)),
     ],
-    ids=["own event", "finish event", "every event", "null", "zeros", "not numbers", "absurd", "below chunks", "none"],
+    ids=[
+        "own event",
+        "finish event",
+        "every event",
+        "zeros after",
+        "null",
+        "zeros",
+        "not numbers",
+        "absurd",
+        "below chunks",
+        "none",
+    ],
 )
 def test_usage_is_taken_wherever_it_stands(events: list[bytes], counts: tuple[int | None, int, TokenSource]) -> None:
     record = stream(*events, DONE)

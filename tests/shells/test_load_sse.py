@@ -125,3 +125,8 @@ def test_event_that_does_not_end_is_given_up(read_bytes: int) -> None:
     with pytest.raises(OverlongEvent):
         for _ in range(2 * LONGEST_EVENT_BYTES // read_bytes + 1):
             parser.feed(0, b"x" * read_bytes)
+
+
+def test_line_end_of_two_bytes_that_comes_apart_swallows_no_line_end_after_it() -> None:
+    for reads in ([b"data: x\r", b"\n", b"\n"], [b"data: x\r", b"", b"\n\n"], [b"data: x\r\n", b"\n"]):
+        assert texts(*reads) == ["x"]

@@ -249,13 +249,18 @@ class ParsedAnswer:
             self.model = str(name)
 
     def take_usage(self, data: dict[str, object]) -> None:
-        """Note the last stated token counts. llama.cpp reports the cached part of a prompt in `timings`."""
+        """Note the last known token counts. llama.cpp reports the cached part of a prompt in `timings`."""
         usage = data.get("usage")
         if isinstance(usage, dict):
-            self.input_tokens, self.usage_tokens = input_count(usage), output_count(usage)
-            cached, reasoned = cached_count(usage), reasoning_count(usage)
-            self.cached_tokens = self.cached_tokens if cached is None else cached
-            self.reasoning_tokens = self.reasoning_tokens if reasoned is None else reasoned
+            stated = {
+                "input_tokens": input_count(usage),
+                "usage_tokens": output_count(usage),
+                "cached_tokens": cached_count(usage),
+                "reasoning_tokens": reasoning_count(usage),
+            }
+            for name, count in stated.items():
+                if count is not None:
+                    setattr(self, name, count)
         timings = data.get("timings")
         if isinstance(timings, dict) and self.cached_tokens is None:
             self.cached_tokens = part_count(timings.get("cache_n"))

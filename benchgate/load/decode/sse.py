@@ -53,9 +53,8 @@ class EventParser:
         """The events completed by a read that arrived at `at_ns`, in order. Raises OverlongEvent."""
         if self._after_cr or b"\r" in data:
             # A CR ends a line at once: the LF that may follow it is dropped later.
-            if self._after_cr:
-                data = data.removeprefix(b"\n")
-            self._after_cr = data.endswith(b"\r") if data else self._after_cr
+            if data:
+                data, self._after_cr = data.removeprefix(b"\n") if self._after_cr else data, data.endswith(b"\r")
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         pending = self._pending
         scanned = max(0, len(pending) - 1)
