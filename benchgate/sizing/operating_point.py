@@ -29,7 +29,7 @@ from benchgate.stats.meta import EstimateWithLimits
 from benchgate.stats.power import zero_miss_sample_size
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
-from benchgate.units import show_number, show_percent
+from benchgate.units import as_written, beside, show_number, show_percent
 
 RATES = ("output_throughput", "request_throughput")
 GOOD, OUTPUT = "usd_per_million_good_tokens", "usd_per_million_output_tokens"
@@ -94,7 +94,7 @@ class LoadLevel:
         """Say by what the SLO was shown not to hold, or what is missing to show that it does."""
         if self.only_piles_up:
             return "its requests piled up"
-        target, counted = f"target {show_percent(self.target_ratio)}", ""
+        target, counted = f"target {as_written(show_percent, self.target_ratio)}", ""
         if self.goodput is not None and self.requests is not None:
             good = round(self.goodput * self.requests)
             counted = f"{good:,} of {self.requests:,} requests good, "
@@ -103,7 +103,7 @@ class LoadLevel:
                 return f"{counted}{needed:,} needed without a miss; {target}"
         if self.misses:
             return f"{counted}shown to miss the {target}"
-        return f"{counted}goodput {show_percent(self.goodput_lower)} at least, target {show_percent(self.target_ratio)}"
+        return f"{counted}goodput {beside(show_percent, self.goodput_lower, self.target_ratio)} at least, {target}"
 
     @property
     def not_held(self) -> str:
@@ -169,7 +169,8 @@ def best_of_levels(levels: Sequence[LoadLevel], arm: Arm) -> LoadLevel | str:
             )
         return (
             f"no stage is shown to hold its SLO on the {arm.value}: nearest is {nearest.stage}, whose goodput may be as"
-            f" low as {show_percent(nearest.goodput_lower)} (target {show_percent(nearest.target_ratio)});"
+            f" low as {beside(show_percent, nearest.goodput_lower, nearest.target_ratio)}"
+            f" (target {as_written(show_percent, nearest.target_ratio)});"
             " measure less load, or more requests of it"
         )
     return max(held, key=lambda row: row.tokens_per_s)

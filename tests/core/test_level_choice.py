@@ -36,11 +36,10 @@ def chosen(rows: list[MetricRow], text: str = SUITE, stage: str | None = None) -
 def test_a_level_without_a_miss_is_not_said_to_miss_its_slo_and_how_many_would_show_it_is_named() -> None:
     seen = replace(ROW, goodput_lower=0.926, goodput=1.0, requests=48)
     assert (
-        seen.not_held
-        == "is not shown to hold its SLO (48 of 48 requests good, 72 needed without a miss; target 95.0 %)"
+        seen.not_held == "is not shown to hold its SLO (48 of 48 requests good, 72 needed without a miss; target 95 %)"
     )
     missed = replace(seen, goodput=0.5, misses=True)
-    assert missed.not_held == "does not hold its SLO (24 of 48 requests good, shown to miss the target 95.0 %)"
+    assert missed.not_held == "does not hold its SLO (24 of 48 requests good, shown to miss the target 95 %)"
 
 
 def test_others_are_left_out_with_the_reason() -> None:
@@ -50,7 +49,7 @@ def test_others_are_left_out_with_the_reason() -> None:
     assert found.left_out == (
         ExcludedLevel("c4", "holds, at 400 output tokens/s"),
         ExcludedLevel(
-            "c16", "is not shown to hold its SLO (480 of 500 requests good, goodput 93.0 % at least, target 95.0 %)"
+            "c16", "is not shown to hold its SLO (480 of 500 requests good, goodput 93.0 % at least, target 95 %)"
         ),
     )
 
@@ -249,7 +248,7 @@ def test_stage_that_is_named_is_taken_where_it_holds() -> None:
         ("night", "--stage is 'night', which its suite does not have. It has c4, c8, c16"),
         (
             "c16",
-            "it is not shown to hold its SLO (480 of 500 requests good, goodput 93.0 % at least, target 95.0 %)",
+            "it is not shown to hold its SLO (480 of 500 requests good, goodput 93.0 % at least, target 95 %)",
         ),
     ],
 )
