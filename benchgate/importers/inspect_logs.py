@@ -48,7 +48,9 @@ _DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFErro
 """Errors of Python's ZIP reader: RuntimeError for what is encrypted or packed in a way it does not know."""
 _SCORES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _FINISH = {"stop": "stop", "tool_calls": "tool_calls", "max_tokens": "length", "model_length": "length"}
+_CUT_SHORT = frozenset({"token", "message", "turn", "context", "cost"})  # limits that depend on the answers alone
 _SERVICE_PROVIDERS = frozenset({"openai-api"})  # their models are called `provider/service/model`
+_LIMIT = re.compile(r"\w+_limit(_type)?")  # settings of an eval that end a sample; `limit` is the number of samples
 # Settings of generation that do not change answers.
 _CLIENT_SETTINGS = frozenset({
     "max_retries", "timeout", "attempt_timeout", "max_connections", "adaptive_connections", "batch", "cache",
@@ -261,6 +263,9 @@ def _answer(place: str, sample: Field, metric: _Metric, cluster: str | None) -> 
     output = sample.get("output")
     choices = [] if output is None or (listed := output.get("choices")) is None else listed.items()
     stop = choices[0].get("stop_reason") if choices else None
+    finish = None if stop is None else _FINISH.get(stop.text(), stop.text())
+    if sample.get("limit") is not None:
+        finish = "length"
     error = _error(sample)
     score, choice = (None, None) if error is not None else _score(sample, metric)
     if error is None and score is None:
@@ -275,7 +280,7 @@ def _answer(place: str, sample: Field, metric: _Metric, cluster: str | None) -> 
         target_hash=fingerprint(sample.need("target").value),
         score=score,
         answer=_completion(output, choices),
-        finish_reason=None if stop is None else _FINISH.get(stop.text(), stop.text()),
+        finish_reason=finish,
         output_tokens=None if usage is None else usage.need("output_tokens").count(),
         latency_ns=None if seconds is None else round(seconds.number() * 1e9),
         error=error,
@@ -293,6 +298,9 @@ def _error(sample: Field) -> str | None:
     invalidated = sample.get("invalidation")
     if invalidated is not None:
         return f"a person marked it invalid: {invalidated.value.get('reason') or 'no reason given'}"[:500]
+    limit = sample.get("limit")
+    if limit is not None and (kind := limit.need("type").text()) not in _CUT_SHORT:
+        return f"its {kind} limit ended it before it was done"
     return None
 
 
@@ -383,6 +391,7 @@ def _settings(log: _Log) -> Mapping[str, object]:
     steps = [] if (listed := plan.get("steps")) is None else listed.items()
     generation = {key: one.value for key, one in _generation(log.header).entries() if key not in _CLIENT_SETTINGS}
     scorers = spec.get("scorers")
+    limits = {key: one.value for key, one in spec.need("config").entries() if _LIMIT.fullmatch(key)}
     found = {
         "format": "inspect_ai",
         "inspect_ai": None if packages is None or (own := packages.get("inspect_ai")) is None else own.text(),
@@ -392,6 +401,7 @@ def _settings(log: _Log) -> Mapping[str, object]:
         "solver_sha256": sha256_of([[one.need("solver").value, one.value.get("params")] for one in steps]),
         "scorers_sha256": None if scorers is None else sha256_of(scorers.value),
         "generation": generation or None,
+        **limits,
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import BenchgateError
+from benchgate.gate.evidence.items import is_unclear
 from benchgate.importers.inspect_logs import is_log, read_logs
 from benchgate.importers.nemo_bundles import is_bundle, read_bundles
 from benchgate.model.deployment import Arm
@@ -128,6 +129,8 @@ def test_the_values_of_inspect_ai_are_scores(tmp_path: Path, value: object, scor
         ({"scores": {"match": {"value": float("nan")}}}, "the scorer match gave it no score"),
         ({"scores": None}, "the scorer match gave it no score"),
         ({"invalidation": {"reason": "wrong prompt"}}, "a person marked it invalid: wrong prompt"),
+        ({"limit": {"type": "time", "limit": 9.0}}, "its time limit ended it before it was done"),
+        ({"limit": {"type": "working", "limit": 9.0}}, "its working limit ended it before it was done"),
     ],
 )
 def test_a_failed_epoch_fails_its_item_and_no_item_is_dropped(
@@ -140,6 +143,23 @@ def test_a_failed_epoch_fails_its_item_and_no_item_is_dropped(
         ("b", 1, None),
     ]
     assert observation.fault == f"1 of 2 items failed, the first is a: {reason}"
+
+
+@pytest.mark.parametrize("kind", ["token", "message", "context"])
+def test_a_sample_that_a_limit_cut_short_is_unclear_if_it_is_wrong(tmp_path: Path, kind: str) -> None:
+    limit = {"type": kind, "limit": 3.0}
+    samples = [sample("a", value="I", limit=limit), sample("b", limit=limit), sample("c", value="I")]
+    [observation] = read(written(tmp_path, log(samples))).observations
+    assert [item.finish_reason for item in observation.items] == ["length", "length", "stop"]
+    assert [is_unclear(item) for item in observation.items] == [True, False, False]
+
+
+def test_limits_of_samples_are_settings_that_both_arms_share(tmp_path: Path) -> None:
+    document = log([sample("a")])
+    document["eval"]["config"].update(limit=1, message_limit=3, token_limit_type="output")
+    harness = read(written(tmp_path, document)).observations[0].harness
+    assert (harness["message_limit"], harness["token_limit_type"]) == (3, "output")
+    assert "limit" not in harness and "time_limit" not in harness
 
 
 def test_prompts_are_compared_without_the_random_ids_of_their_messages(tmp_path: Path) -> None:
