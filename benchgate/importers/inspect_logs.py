@@ -272,7 +272,7 @@ def _answer(place: str, sample: Field, metric: _Metric, cluster: str | None) -> 
         error = f"the scorer {metric.scorer} gave it no score"
     usage = None if output is None else output.get("usage")
     seconds = sample.get("working_time")
-    document = {key: sample.value.get(key) for key in ("input", "choices")}
+    document = {"input": _without_ids(sample.need("input").value), "choices": sample.value.get("choices")}
     item = EvalItem(
         item_id=str(sample_id.value),
         doc_hash=fingerprint(document),
@@ -346,6 +346,22 @@ def _text(message: Field) -> str:
     return "".join(str(one.value) for one in parts if one is not None)
 
 
+def _without_ids(sent: object) -> object:
+    """Return an input that is a list of messages without their random ids and those of their tool calls."""
+    if not isinstance(sent, list):
+        return sent
+    return [_without_keys(message, "id", "tool_call_id") for message in sent]
+
+
+def _without_keys(message: object, *keys: str) -> object:
+    if not isinstance(message, dict):
+        return message
+    kept = {key: value for key, value in message.items() if key not in keys}
+    if isinstance(calls := kept.get("tool_calls"), list):
+        kept["tool_calls"] = [_without_keys(call, "id") for call in calls]
+    return kept
+
+
 def _prompt(sample: Field) -> object:
     """Return the messages before the first answer without their random ids; the input if there are none."""
     listed = sample.get("messages")
@@ -355,7 +371,7 @@ def _prompt(sample: Field) -> object:
         if role == "assistant":
             break
         sent.append([role, message.need("content").value])
-    return sent or sample.need("input").value
+    return sent or _without_ids(sample.need("input").value)
 
 
 def _system(sample: Field) -> str:

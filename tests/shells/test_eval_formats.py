@@ -171,6 +171,20 @@ def test_prompts_are_compared_without_the_random_ids_of_their_messages(tmp_path:
     assert read(written(tmp_path, document)).observations[0].items[0].prompt_hash != one.prompt_hash
 
 
+def test_an_input_of_messages_is_one_document_whatever_their_random_ids(tmp_path: Path) -> None:
+    def document_hash(random: str, content: str = "Berlin", function: str = "look_up") -> str:
+        call = {"id": f"call-{random}", "function": function, "arguments": {}}
+        sent = [
+            {"id": f"1-{random}", "role": "user", "content": "Capital?"},
+            {"id": f"2-{random}", "role": "assistant", "content": "", "tool_calls": [call]},
+            {"id": f"3-{random}", "role": "tool", "content": content, "tool_call_id": f"call-{random}"},
+        ]
+        return read(written(tmp_path, log([sample("a", input=sent)]))).observations[0].items[0].doc_hash
+
+    assert document_hash("x") == document_hash("y")
+    assert len({document_hash("x"), document_hash("x", content="Paris"), document_hash("x", function="guess")}) == 3
+
+
 def settled(**changes: Any) -> Callable[[dict[str, Any]], None]:
     return lambda document: document.update(changes)
 
