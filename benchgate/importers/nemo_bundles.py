@@ -155,14 +155,11 @@ def _reward(row: Field) -> float:
 
 
 def _answer(place: str, row: Field, steps: Mapping[tuple[int, int], Field] | None, cluster: str | None) -> Answer:
-    """Read one line. NeMo Evaluator scores a request that failed as 0; here it is a failed item."""
+    """Read one line. NeMo Evaluator scores a request or a judge that failed as 0; here it is a failed item."""
     problem_idx, repeat = row.need("problem_idx").count(), row.get("repeat")
     repetition = 0 if repeat is None else repeat.count()
     details, metadata = row.get("scoring_details"), row.get("metadata")
-    error = None
-    if details is not None and details.get("error_category") is not None:
-        message = details.get("error")
-        error = str(details.need("error_category").value if message is None else message.value)[:500]
+    error = None if details is None else _error(details)
     expected = row.get("expected_answer")
     category = None if metadata is None else metadata.get("category")
     step = None if steps is None else steps.get((problem_idx, repetition))
@@ -188,6 +185,23 @@ def _answer(place: str, row: Field, steps: Mapping[tuple[int, int], Field] | Non
         input_tokens=None if tokens is None else count_or_none(tokens.get("prompt")),
     )
     return Answer(place, repetition, item)
+
+
+def _error(details: Field) -> str | None:
+    category = details.get("error_category")
+    if category is not None:
+        return str((details.get("error") or category).value)[:500]
+    found = details.value.get("judge")
+    judge = found if isinstance(found, dict) else {}
+    if (message := judge.get("error")) is not None:
+        return f"the judge failed: {message}"[:500]
+    if judge.get("parse_error") is True:
+        return "the judge's verdict cannot be read"
+    # PinchBench's judges give a `total`, which is null if it cannot be read.
+    unjudged = judge.get("normalized") is None and judge.get("total") is None
+    if unjudged and (details.value.get("needs_judge") is True or "total" in judge):
+        return "it needs a judge, and none scored it"
+    return None
 
 
 def _steps(path: Path) -> Mapping[tuple[int, int], Field] | None:

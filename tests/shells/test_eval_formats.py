@@ -287,6 +287,28 @@ def test_a_request_that_nemo_scored_0_because_it_failed_is_a_failed_item(bundle:
     assert observation.fault == "1 of 3 items failed, the first is 2: connection reset"
 
 
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"judge": {"score": 0, "normalized": 0.0, "parse_error": True}}, "the judge's verdict cannot be read"),
+        ({"judge": {"error": "TimeoutError: ", "total": None}}, "the judge failed: TimeoutError: "),
+        ({"judge": {"total": None, "scores": {}}}, "it needs a judge, and none scored it"),
+        ({"needs_judge": True}, "it needs a judge, and none scored it"),
+    ],
+)
+def test_an_answer_that_no_judge_scored_is_a_failed_item(bundle: Path, details: dict[str, Any], reason: str) -> None:
+    change_line(bundle, 5, reward=0.0, scoring_details={"method": "needs_judge", "needs_judge": False, **details})
+    item = bundle_items(bundle).observations[0].items[2]
+    assert (item.score, item.error) == (None, reason)
+
+
+@pytest.mark.parametrize("judge", [{"score": 0, "normalized": 0.0}, {"total": 0.0}])
+def test_a_judge_may_find_an_answer_wrong(bundle: Path, judge: dict[str, Any]) -> None:
+    change_line(bundle, 5, reward=0.0, scoring_details={"needs_judge": True, "judge": judge})
+    item = bundle_items(bundle).observations[0].items[2]
+    assert (item.score, item.error) == (0.5, None)
+
+
 def test_prompts_and_finish_reasons_come_from_the_steps_of_a_bundle(bundle: Path) -> None:
     steps = [
         {
