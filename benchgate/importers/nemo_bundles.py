@@ -127,10 +127,10 @@ def _observe_task(arm: Arm, bundle: _Bundle, text: str, quality: Quality, entry:
     value = None if stated is None else finite(stated.need("value").value)
     if value is not None and abs(value - mean) > _ROUNDING:
         faults.append(f"the mean of {_METRIC} over its lines is {mean:.6f}, and {bundle.path.name} says {value:.6f}")
-    if config.get("shard") is not None:
-        faults.append("it is one shard of the eval; merge the shards with NeMo Evaluator first")
+    faults += _shard_faults(config, {item.item_id for item in observation.items})
+    is_range = config.get("shard_range") is not None and config.get("n_shards") is None
     known = Reported(
-        is_whole=config.get("max_problems") is None,
+        is_whole=config.get("max_problems") is None and not is_range,
         system=optional_text(config.get("system_prompt")),
         max_tokens=count_or_none(config.get("max_tokens")),
     )
@@ -138,6 +138,25 @@ def _observe_task(arm: Arm, bundle: _Bundle, text: str, quality: Quality, entry:
     if faults:
         raise SuiteError([problem(path, fault) for fault in faults])
     return observation
+
+
+def _shard_faults(config: Field, found: set[str]) -> Iterator[str]:
+    """Yield why a shard, or shards that were merged, are not the whole eval.
+
+    A merged bundle has the config of its first shard, with `shard`, and `n_shards`.
+    """
+    shard, merged, shuffle = config.get("shard"), config.get("n_shards"), config.get("shuffle")
+    if merged is None:
+        if shard is not None:
+            yield "it is one shard of the eval; merge the shards with NeMo Evaluator first"
+        return
+    if shard is not None and (total := shard.need("total").count()) != merged.count():
+        yield f"it is merged of {merged.count()} of {total} shards; merge all of them with NeMo Evaluator"
+        return
+    size = None if shuffle is None else count_or_none(shuffle.get("ds_effective_size"))
+    whole = len(found) == size if size is not None else found == {str(number) for number in range(len(found))}
+    if not whole:
+        yield "problems are missing among its shards; run them to their end, and merge them with NeMo Evaluator"
 
 
 def _settings(bundle: _Bundle) -> Mapping[str, object]:

@@ -287,6 +287,45 @@ def test_a_request_that_nemo_scored_0_because_it_failed_is_a_failed_item(bundle:
     assert observation.fault == "1 of 3 items failed, the first is 2: connection reset"
 
 
+def configure(folder: Path, **config: Any) -> None:
+    document = json.loads((folder / BUNDLE).read_text())
+    document["config"] |= config
+    (folder / BUNDLE).write_text(json.dumps(document))
+
+
+SHARD = {"shard": {"idx": 0, "total": 2, "range": [0, 2]}, "shard_range": [0, 2]}
+
+
+def test_merged_shards_are_the_whole_eval(bundle: Path) -> None:
+    configure(bundle, **SHARD, n_shards=2)
+    assert len(bundle_items(bundle).observations[0].items) == 3
+    configure(bundle, shuffle={"ds_effective_size": 3})
+    assert len(bundle_items(bundle).observations[0].items) == 3
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (SHARD, "it is one shard of the eval"),
+        ({"shard_range": [0, 3]}, "the file holds 3 items, not all of the task's"),
+        ({**SHARD, "n_shards": 1}, "it is merged of 1 of 2 shards"),
+        ({**SHARD, "n_shards": 2, "shuffle": {"ds_effective_size": 4}}, "problems are missing among its shards"),
+    ],
+)
+def test_shards_that_are_not_the_whole_eval_are_refused(bundle: Path, config: dict[str, Any], reason: str) -> None:
+    configure(bundle, **config)
+    with pytest.raises(BenchgateError, match=reason):
+        bundle_items(bundle)
+
+
+def test_merged_shards_without_a_problem_between_them_are_refused(bundle: Path) -> None:
+    configure(bundle, **SHARD, n_shards=2)
+    for line in (4, 5):
+        change_line(bundle, line, problem_idx=3)
+    with pytest.raises(BenchgateError, match="problems are missing among its shards"):
+        bundle_items(bundle)
+
+
 @pytest.mark.parametrize(
     ("details", "reason"),
     [
