@@ -347,31 +347,30 @@ def _text(message: Field) -> str:
 
 
 def _without_ids(sent: object) -> object:
-    """Return an input that is a list of messages without their random ids and those of their tool calls."""
-    if not isinstance(sent, list):
+    """Return messages without their random ids and those of their tool calls; any other input as it is."""
+    if isinstance(sent, list):
+        return [_without_ids(one) for one in sent]
+    if not isinstance(sent, dict):
         return sent
-    return [_without_keys(message, "id", "tool_call_id") for message in sent]
-
-
-def _without_keys(message: object, *keys: str) -> object:
-    if not isinstance(message, dict):
-        return message
-    kept = {key: value for key, value in message.items() if key not in keys}
-    if isinstance(calls := kept.get("tool_calls"), list):
-        kept["tool_calls"] = [_without_keys(call, "id") for call in calls]
+    kept = {key: value for key, value in sent.items() if key not in ("id", "tool_call_id")}
+    if "tool_calls" in kept:
+        kept["tool_calls"] = _without_ids(kept["tool_calls"])
     return kept
 
 
 def _prompt(sample: Field) -> object:
-    """Return the messages before the first answer without their random ids; the input if there are none."""
+    """Return the messages before the model's first answer without their random ids; the input if there are none.
+
+    A solver may put a dialogue of examples before the question: its answers are part of the prompt, and lack the mark
+    of what the model generated. A custom solver may leave that mark out; then the first answer is the model's.
+    """
     listed = sample.get("messages")
-    sent: list[object] = []
-    for message in [] if listed is None else listed.items():
-        role = message.need("role").text()
-        if role == "assistant":
-            break
-        sent.append([role, message.need("content").value])
-    return sent or _without_ids(sample.need("input").value)
+    messages = [] if listed is None else listed.items()
+    answers = [number for number, one in enumerate(messages) if one.need("role").text() == "assistant"]
+    generated = [number for number in answers if messages[number].value.get("source") == "generate"]
+    first = min(generated or answers, default=len(messages))
+    sent = [{key: one.value.get(key) for key in ("role", "content", "tool_calls")} for one in messages[:first]]
+    return _without_ids(sent or sample.need("input").value)
 
 
 def _system(sample: Field) -> str:

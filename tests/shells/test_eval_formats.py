@@ -185,6 +185,23 @@ def test_an_input_of_messages_is_one_document_whatever_their_random_ids(tmp_path
     assert len({document_hash("x"), document_hash("x", content="Paris"), document_hash("x", function="guess")}) == 3
 
 
+@pytest.mark.parametrize("mark", [{"source": "generate"}, {}])
+def test_a_dialogue_of_examples_is_part_of_the_prompt_if_answers_are_marked(
+    tmp_path: Path, mark: dict[str, str]
+) -> None:
+    def prompt_hash(example: str = "Rome", answer: str = "Paris") -> str:
+        messages = [
+            {"role": "user", "content": "Capital of Italy?"},
+            {"role": "assistant", "content": example},
+            {"role": "user", "content": "Capital of France?", "source": "input"},
+            {"role": "assistant", "content": answer, **mark},
+        ]
+        return read(written(tmp_path, log([sample("a", messages=messages)]))).observations[0].items[0].prompt_hash
+
+    assert prompt_hash(answer="Lyon") == prompt_hash()
+    assert (prompt_hash(example="I do not know") != prompt_hash()) == bool(mark)
+
+
 def settled(**changes: Any) -> Callable[[dict[str, Any]], None]:
     return lambda document: document.update(changes)
 
