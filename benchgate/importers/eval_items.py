@@ -16,7 +16,7 @@ from pathlib import Path
 from benchgate.errors import Problem, SuiteError
 from benchgate.importers.reading import Field
 from benchgate.model.deployment import Arm, sha256_of
-from benchgate.model.records import EvalItem
+from benchgate.model.records import INVALID_CHOICE, EvalItem
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.system import RECORDED_BYTES, read_text_file
@@ -119,10 +119,28 @@ def _merged(group: Sequence[Answer]) -> EvalItem:
     return replace(group[0].item, score=sum(scores) / len(group))
 
 
+def _mark_unreadable(answers: Sequence[Answer]) -> list[Answer]:
+    """Mark wrong answers with a text out of which the scorer extracted nothing.
+
+    A scorer that extracts nothing out of any answer does not extract.
+    """
+    extracts = any(one.item.choice is not None for one in answers)
+
+    def is_unreadable(item: EvalItem) -> bool:
+        nothing = extracts if item.choice is None else not item.choice.strip()
+        return nothing and item.score == 0 and bool((item.answer or "").strip())
+
+    return [
+        replace(one, item=replace(one.item, choice=INVALID_CHOICE)) if is_unreadable(one.item) else one
+        for one in answers
+    ]
+
+
 def observe(
     task: str, arm: Arm, answers: Sequence[Answer], source: str, times: int, harness: Mapping[str, object]
 ) -> QualityObservation:
     """Return the observation of a task from all its answers, with the counts that the answer guards need."""
+    answers = _mark_unreadable(answers)
     items = merge_repetitions(answers, source, times)
     failed = [item for item in items if item.error is not None]
     fault = None
@@ -133,10 +151,12 @@ def observe(
     if times > 1:
         complete = {item.item_id: item for item in items if item.error is None}
         kept = [one.item for one in answers if one.item.item_id in complete]
-        cut = Counter(item.item_id for item in kept if item.finish_reason == "length")
+        unclear = Counter(
+            item.item_id for item in kept if item.finish_reason == "length" or item.choice == INVALID_CHOICE
+        )
         facts["askings_count"] = len(kept)
         facts["empty_count"] = sum(not (item.answer or "").strip() for item in kept)
-        facts["unclear_count"] = sum(number for name, number in cut.items() if not complete[name].correct)
+        facts["unclear_count"] = sum(number for name, number in unclear.items() if not complete[name].correct)
     return QualityObservation(task, arm, items, len(items), fault, facts)
 
 

@@ -312,6 +312,8 @@ def _score(sample: Field, metric: _Metric) -> tuple[float | None, str | None]:
         return None, None
     extracted = found.get("answer")
     choice = extracted.value if extracted is not None and isinstance(extracted.value, str) else None
+    if found.value.get("reason") == "invalid_response_format":  # the scorer extracts, and found no answer
+        choice = choice or ""
     value = found.get("value")
     if value is not None and isinstance(value.value, dict):
         value = value.get(metric.name)

@@ -51,7 +51,7 @@ NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 """Types of integer columns with fewer than 64 bits, to save memory."""
 TEXT_COLUMNS = ("token_source", "finish_reason", "error", "error_detail", "answer_model", "region")
 """Text columns of requests, with few distinct values."""
-INVALID_CHOICE = "[invalid]"  # `choice` of an eval item in which lm-eval's extraction found no answer
+INVALID_CHOICE = "[invalid]"  # `choice` of an eval item out of which extraction read no answer
 ACCEPTED_FINISH = frozenset({"stop", "length", "tool_calls"})
 """Finish reasons of a success (docs/reference/metrics.md). `abort` and unknown ones are failures: the text was cut."""
 NO_VERDICT = "the judge did not reply with a verdict in the form it was asked for"

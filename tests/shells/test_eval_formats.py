@@ -154,6 +154,39 @@ def test_a_sample_that_a_limit_cut_short_is_unclear_if_it_is_wrong(tmp_path: Pat
     assert [is_unclear(item) for item in observation.items] == [True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("score", "unclear"),
+    [
+        ({"value": "I", "answer": " "}, True),
+        ({"value": "I"}, True),
+        ({"value": "C"}, False),
+        ({"value": "I", "answer": "Rome"}, False),
+    ],
+)
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_wrong_answer_out_of_which_nothing_is_extracted_is_unclear(
+    tmp_path: Path, score: dict[str, Any], unclear: bool, epochs: int
+) -> None:
+    numbers = range(1, epochs + 1)
+    samples = [sample(name, epoch) for name in "ab" for epoch in numbers]
+    for one in samples[:epochs]:
+        one["scores"] = {"match": score}
+    [observation] = read(written(tmp_path, log(samples, epochs=epochs))).observations
+    assert [is_unclear(item) for item in observation.items] == [unclear, False]
+    assert observation.harness.get("unclear_count", 0) == (epochs if unclear and epochs > 1 else 0)
+
+
+def test_an_answer_is_not_unreadable_if_it_is_empty_or_the_scorer_does_not_extract(tmp_path: Path) -> None:
+    wrong: dict[str, Any] = {"value": "I"}
+    path = written(tmp_path, log([sample("a", scores={"match": wrong})]))
+    assert not is_unclear(read(path).observations[0].items[0])
+    wrong["reason"] = "invalid_response_format"
+    path = written(tmp_path, log([sample("a", scores={"match": wrong})]))
+    assert is_unclear(read(path).observations[0].items[0])
+    path = written(tmp_path, log([sample("a", scores={"match": wrong}, output={"completion": " "})]))
+    assert not is_unclear(read(path).observations[0].items[0])
+
+
 def test_limits_of_samples_are_settings_that_both_arms_share(tmp_path: Path) -> None:
     document = log([sample("a")])
     document["eval"]["config"].update(limit=1, message_limit=3, token_limit_type="output")
@@ -363,6 +396,12 @@ def test_a_judge_may_find_an_answer_wrong(bundle: Path, judge: dict[str, Any]) -
     change_line(bundle, 5, reward=0.0, scoring_details={"needs_judge": True, "judge": judge})
     item = bundle_items(bundle).observations[0].items[2]
     assert (item.score, item.error) == (0.5, None)
+
+
+@pytest.mark.parametrize("extracted", [None, ""])
+def test_a_wrong_answer_of_nemo_without_an_extracted_one_is_unreadable(bundle: Path, extracted: str | None) -> None:
+    change_line(bundle, 5, extracted_answer=extracted)
+    assert bundle_items(bundle).observations[0].harness["unclear_count"] == 1
 
 
 def test_prompts_and_finish_reasons_come_from_the_steps_of_a_bundle(bundle: Path) -> None:
