@@ -77,7 +77,11 @@ def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: ra
 
     scores: list[list[ItemScored]] = []
     used = 0
+    draws = built.sampler.rnd if hasattr(built, "sampler") else None
+    before = None if draws is None else draws.getstate()
     for repetition in range(int(str(task.config.get("repeats") or 1))):
+        if draws is not None:
+            draws.setstate(before)  # the same few-shot examples each time, as in lm-eval
         model.begin(task, rows, repetition)
         result = evaluate(
             model,

@@ -37,6 +37,44 @@ assert (again["one"].yaml_path, again["own_tag"].tags) == (root / "one.yaml", {"
 assert again["mine"].yaml_path == included / "mine.yaml"
 """
 
+REPETITIONS = """
+from pathlib import Path
+from types import SimpleNamespace
+from benchgate.model.deployment import Arm
+from benchgate.plan.items import PlannedTask
+from benchgate.quality import worker
+from benchgate.quality.lm_eval_internals import build_task
+from benchgate.quality.protocol import ItemPrompt, Job
+from benchgate.quality.recorded_model import RecordedModel
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.targets.dialect import target_of
+
+config = {
+    "task": "t", "test_split": "test", "fewshot_split": "shots", "num_fewshot": 2, "repeats": 3,
+    "output_type": "generate_until", "doc_to_text": "{{q}}", "doc_to_target": "a",
+    "generation_kwargs": {"until": [], "temperature": 0.7}, "metric_list": [{"metric": "exact_match"}],
+}
+rows, shots = ([{"id": f"{name}{n}", "q": f"{name}{n}", "a": str(n)} for n in range(30)] for name in "rs")
+task = PlannedTask("t", config, tuple(rows[:6]), shots=tuple(shots))
+target = target_of(Arm.BASELINE, DeploymentSpec(url="http://h:1", model="m"), {}, Path("."))
+
+def prompts(round_rows):
+    job = Job(target, "completions", 2, 16, 1.0, 1.0, (task,), round_rows=round_rows, recorded={})
+    events = []
+    spool = SimpleNamespace(write=lambda *found: events.extend(found), sync=lambda: None)
+    model, built = RecordedModel(job, spool), build_task(task)
+    for parts in job.rounds():
+        for _, part in parts:
+            worker._evaluate_rows(job, model, task, built, part, spool)
+    return [(e.item_id, e.fields["seed"], e.content["prompt"]) for e in events if isinstance(e, ItemPrompt)]
+
+sent = prompts(None)
+assert len(sent) == 18 and len({seed for _, seed, _ in sent}) == 3
+assert len({(item, prompt) for item, _, prompt in sent}) == 6
+assert len({prompt[:12] for _, _, prompt in sent}) > 1  # items have different examples
+assert sorted(prompts(2)) == sorted(sent)
+"""
+
 BODIES = """
 import itertools, json
 from types import SimpleNamespace
@@ -101,4 +139,9 @@ def test_the_index_of_tasks_is_read_once_and_then_from_the_cache(tmp_path: Path)
 
 def test_requests_are_those_of_lm_evals_own_client() -> None:
     ended = run(BODIES)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_every_repetition_of_an_item_sends_the_same_few_shot_examples_in_rounds_too() -> None:
+    ended = run(REPETITIONS)
     assert ended.returncode == 0, ended.stderr
