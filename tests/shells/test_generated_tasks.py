@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,22 @@ def test_rows_are_the_same_everywhere() -> None:
     assert digests == {"recall_1k": "8ad513f40195", "stop_strings": "c807f6c5a32e", "round_trip": "27560680f4a7"}
     for task in load("recall", "stop_strings", "round_trip"):
         assert len({row["prompt"] for row in task.rows}) == len(task.rows) == len(set(task.item_ids))
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        ("8617380", ["8617380"]),
+        ("It is 8617380.", ["8617380"]),
+        ("8617380777777", []),
+        ("12345678", []),
+        ("861738", []),
+    ],
+)
+def test_a_number_that_is_longer_than_a_code_is_no_code(answer: str, read: list[str]) -> None:
+    [task] = load("recall_1k")
+    filters: Any = task.config["filter_list"]
+    assert re.findall(filters[0]["filter"][0]["regex_pattern"], answer) == read
 
 
 def test_an_answer_ends_right_before_its_stop_string() -> None:

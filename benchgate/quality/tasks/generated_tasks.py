@@ -16,7 +16,7 @@ from benchgate.suite.quality import Quality, TaskEntry
 Row = dict[str, object]
 
 _SEED = 20260101
-_VERSION = 1.0  # raised when any row or setting changes
+_VERSION = 1.1  # raised when any row or setting changes
 _LENGTHS = {"1k": 1_000, "2k": 2_000, "4k": 4_000, "8k": 8_000, "16k": 16_000, "32k": 32_000}
 _ROWS_PER_LENGTH = 50
 _ROWS = 200
@@ -110,7 +110,7 @@ def _recall(name: str) -> tuple[dict[str, object], list[Row]]:
         question = f"What is the access code of the {holders[0]}? Answer with the digits only."
         prompt = f"Read the text and remember the access codes.\n\n{' '.join(sentences)}\n\n{question}"
         rows.append({"id": f"{name}-{number:03d}", "prompt": prompt, "answer": codes[0], "codes": n_codes})
-    first_number = {"function": "regex", "regex_pattern": r"(\d{7})"}
+    first_number = {"function": "regex", "regex_pattern": r"(?<!\d)(\d{7})(?!\d)"}
     filters: list[object] = [{"name": "code", "filter": [first_number, {"function": "take_first"}]}]
     return _config(name, 64, [], filters), rows
 
