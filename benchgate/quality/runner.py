@@ -155,8 +155,9 @@ class TaskRecord:
     def items(self) -> tuple[EvalItem, ...]:
         """Return the items so far, in the order of the rows."""
         ids, key, clusters = self.task.item_ids, self.task.cluster_key, dict[str, str]()
-        if key is not None:
-            clusters = {item: str(row[key]) for item, row in zip(ids, self.task.rows, strict=True)}
+        if key is not None:  # a row without a cluster is its own
+            named = [(item, row[key]) for item, row in zip(ids, self.task.rows, strict=True)]
+            clusters = {item: str(value) for item, value in named if value is not None}
         return tuple(_item(self.answered[i], self.scored.get(i), clusters.get(i)) for i in ids if i in self.answered)
 
 

@@ -121,6 +121,12 @@ def test_items_carry_their_cluster_and_what_was_read_out_of_their_answer() -> No
     assert [(item.cluster, item.choice) for item in items] == [("7", "forty")]
 
 
+def test_items_without_a_cluster_are_not_one_cluster() -> None:
+    task = replace(TASK, rows=({"id": "a", "page": None}, {"id": "b", "page": None}), cluster_key="page")
+    found = TaskRecord(task, {i: answered(i) for i in "ab"}, {i: scored(i) for i in "ab"})
+    assert [item.cluster for item in found.items()] == [None, None]
+
+
 def test_a_server_that_gives_most_items_one_probability_for_all_options_has_no_score() -> None:
     tied = TaskRecord(TASK, {i: replace(answered(i), tied=True) for i in "ab"}, {i: scored(i) for i in "ab"})
     fault = tied.fault(TaskDone("t", 2))
