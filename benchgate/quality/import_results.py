@@ -217,6 +217,9 @@ def likelihoods(row: Mapping[str, object]) -> list[float]:
             scored.append(float(str(response[0])))
         except ValueError:
             return []
+    metrics = row["metrics"]
+    if isinstance(metrics, list) and "acc_mutual_info" in metrics:
+        scored = scored[: len(scored) // 2]  # the second half are the options without their question
     return scored if len(scored) > 1 and not any(map(math.isnan, scored)) else []
 
 

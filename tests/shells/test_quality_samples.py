@@ -62,6 +62,13 @@ def test_of_options_the_likeliest_is_the_answer_and_their_number_the_chance() ->
     assert (found.items[0].answer, found.items[0].choice, found.chance) == (" b", " b", 0.25)
 
 
+def test_log_probabilities_of_options_without_their_question_are_no_options() -> None:
+    scored = options("-3.5", "-0.25", "-9.0", "-0.125")
+    more: dict[str, Any] = {"metrics": ["acc", "acc_mutual_info"], "acc_mutual_info": 1.0}
+    found = read(line(0, {"q": "x"}, **scored, **more))
+    assert (found.items[0].choice, found.chance) == (" b", 0.5)
+
+
 def test_a_text_is_an_answer_and_what_was_read_out_of_it_the_choice() -> None:
     found = read(line(0, {"q": "x"}))
     assert (found.items[0].answer, found.items[0].choice, found.chance) == ("Yes!", "yes", None)
