@@ -15,7 +15,7 @@ from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_pos
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import AdapterMix, Lengths, Workload
 from benchgate.suite.yaml import Fault, Path, read_text, show_path
-from benchgate.units import as_written, show_number, show_percent
+from benchgate.units import as_written, show_number, show_percent, without_zeros
 
 _WITH_PRIORITIES = ("vllm", "sglang")
 _MISSING_LENGTH = 'is required and missing; expected a count like "128 tokens"'
@@ -354,7 +354,7 @@ def suite_warnings(suite: Suite, text: str, source: str) -> list[Problem]:
         concurrency, requests = traffic.schedule.concurrency or 1, traffic.schedule.requests
         if traffic.is_background or concurrency == 1 or requests >= _LEAST_PER_SLOT * concurrency:
             continue
-        each = as_written(show_number, requests / concurrency)
+        each = without_zeros(show_number(requests / concurrency))
         at: Path = ("load", "sweep", written_at[int(path[2])], *path[3:], "requests")
         message = (
             f"concurrency {concurrency:,} with {requests:,} requests: each slot sends "
