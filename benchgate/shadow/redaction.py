@@ -16,13 +16,14 @@ import re
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import FrameType
 
 from benchgate.errors import UsageError
 from benchgate.shadow.request_log import LoggedRequest
+from benchgate.suite.formats import holds_half_a_pair
 
 # Finds the spans of a text to replace: start and end, ascending, without overlaps.
 Spans = Callable[[str], Iterator[tuple[int, int]]]
@@ -138,8 +139,11 @@ _API_KEY_HEADER = re.compile(r"(?i)(?<![\w-])(?:x-)?api-key[\"']?\s{0,4}[:=]\s{0
 _ASSIGNED = re.compile(
     r"(?i)(?:passwor[dt]|passwd|pwd|passphrase|secret|(?:api|access|secret|account)[_-]?key|"
     r"(?:auth|access|session|refresh|bot)[_-]?token)"
-    r"[\"']?\s{0,4}(?:[:=]|\bis\b[:=]?)\s{0,4}"
-    r"(?:\"(?P<double>[^\"\n]{4,200})\"|'(?P<single>[^'\n]{4,200})'|(?P<bare>[^\s\"',;&)]{6,}))"
+    r"(?:\\{0,7}[\"'])?\s{0,4}(?:[:=]|\bis\b[:=]?)\s{0,4}"
+    # In JSON within JSON quotes are escaped. One with more backslashes than the opening quote belongs to the value.
+    r"(?:(?P<escapes>\\{0,7})(?:\"(?P<double>(?:(?!(?<!\\)(?P=escapes)\")[^\n]){4,200})(?P=escapes)\""
+    r"|'(?P<single>(?:(?!(?<!\\)(?P=escapes)')[^\n]){4,200})(?P=escapes)')"
+    r"|(?P<bare>[^\s\"',;&)]{6,}))"
 )
 
 _ASSIGNED_NAMES = ("passw", "passp", "pwd", "secret", "api", "auth", "acc", "session", "refresh", "bot")
@@ -170,7 +174,7 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
     if any(word in small for word in _ASSIGNED_NAMES):
         for found in _ASSIGNED.finditer(text):
             # Given to a name like `password`: in quotes, or with a digit. `password = read()` hides nothing.
-            name = str(found.lastgroup)
+            name = next(name for name in ("double", "single", "bare") if found[name] is not None)
             if name != "bare" or any(character.isdigit() for character in found[name]):
                 spans.append(found.span(name))
     return _merged(spans)
@@ -217,13 +221,19 @@ RULES: dict[str, Spans] = {
 DEFAULT_RULES = ("key", "email", "iban", "card", "phone")
 _MAX_CPU_S = 2.0
 """Processor time to redact one request of 100,000 characters, in proportion for longer ones. The built-in rules need
-less than a tenth of it."""
+less than a tenth of it, and half of it for JSON that is all one-digit numbers."""
 
 _LONG = 100_000  # characters
 
 _RULE_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 # A part of a path like `chat` or `customer-support`. Keys are longer, or mix upper and lower case.
 _PLAIN_WORDS = re.compile(r"(?:[a-z]{1,16}|[A-Z][a-z]{1,15})(?:[_-][a-z]{1,16}){0,3}")
+
+
+_PLACEHOLDER = re.compile(r"<[A-Z][A-Z0-9_]{0,40}>")
+_ENDS_QUOTED = re.compile(r"[\"\\\n]")
+_INDENT = re.compile(r"\s*[{\[]\r?\n([ \t]+)")
+_MAX_NAMED = 200  # characters of a value, and of its name, in which a rule looks for both
 
 
 class TooSlowError(Exception):
@@ -253,7 +263,7 @@ class Redactor:
             redacted = replace(
                 request,
                 messages=tuple(self._mapping(message, placeholders) for message in request.messages),
-                prompt=None if request.prompt is None else self._text(request.prompt, placeholders),
+                prompt=None if request.prompt is None else self._string(request.prompt, placeholders),
                 fields=self._mapping(request.fields, placeholders),
                 label=kept if self._is_clean(kept) else "*",
             )
@@ -265,38 +275,56 @@ class Redactor:
     def _mapping(self, values: Mapping[str, object], placeholders: _Placeholders) -> dict[str, object]:
         return {self._text(key, placeholders): self._value(value, placeholders, key) for key, value in values.items()}
 
-    def _value(self, value: object, placeholders: _Placeholders, key: str = "") -> object:
+    def _value(self, value: object, placeholders: _Placeholders, name: str = "") -> object:
         if isinstance(value, str):
-            return self._arguments(value, placeholders) if key == "arguments" else self._text(value, placeholders)
+            return self._named(name, self._string(value, placeholders), placeholders)
         if isinstance(value, list):
-            return [self._value(element, placeholders) for element in value]
+            return [self._value(element, placeholders, name) for element in value]
         if isinstance(value, dict):
             return self._mapping(value, placeholders)
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = json.dumps(value)
-            redacted = self._text(shown, placeholders)
+            redacted = self._named(name, self._text(shown, placeholders), placeholders)
             return value if redacted == shown else redacted
         return value
 
-    def _arguments(self, text: str, placeholders: _Placeholders) -> str:
-        """Redact the values in the arguments of a call one by one: servers want them to stay JSON."""
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError):
+    def _string(self, text: str, placeholders: _Placeholders) -> str:
+        """Redact a text. JSON, like the arguments of a call, is redacted value by value before, and stays JSON."""
+        values = _json_values(text)
+        if values is None:
             return self._text(text, placeholders)
-        redacted = self._value(values, placeholders)
-        return text if redacted == values else json.dumps(redacted, ensure_ascii=False)
+        try:
+            redacted = self._value(values, placeholders)
+        except RecursionError:
+            return self._text(text, placeholders)
+        if redacted != values:
+            indent = _INDENT.match(text)
+            shown = json.dumps(redacted, ensure_ascii=False, indent=indent and indent[1])
+            text = json.dumps(redacted) if holds_half_a_pair(shown) else shown
+        # What stands in several values. A find that leaves no JSON is part of a value that no rule knows by itself.
+        return text if _json_values(self._text(text, _Placeholders())) is None else self._text(text, placeholders)
 
     def _text(self, text: str, placeholders: _Placeholders) -> str:
         for rule, spans in self.rules.items():
-            self._current_rule, done = rule, 0
-            pieces: list[str] = []
-            for start, end in spans(text):
-                pieces += [text[done:start], placeholders.replacement(rule, text[start:end])]
-                done = end
-            if pieces:
-                text = "".join([*pieces, text[done:]])
+            self._current_rule = rule
+            text = placeholders.replace(rule, text, spans(text))
         return text
+
+    def _named(self, name: str, value: str, placeholders: _Placeholders) -> str:
+        """Redact a value for what its name says, like `password`, as if both stood in a text."""
+        if not name:
+            return value
+        before = f'"{_ENDS_QUOTED.sub("_", name[-_MAX_NAMED:])}": "'
+        for rule, spans in self.rules.items():
+            self._current_rule = rule
+            beginning = _ENDS_QUOTED.sub("_", value[:_MAX_NAMED])
+            found = []
+            for start, end in spans(f'{before}{beginning}"'):
+                start, end = max(start - len(before), 0), end - len(before)
+                if end > start:
+                    found.append((start, len(value) if end >= len(beginning) else end))
+            value = placeholders.replace(rule, value, found)
+        return value
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Raise TooSlowError as a signal handler, only in a rule's code: in the garbage collector it would be lost."""
@@ -307,15 +335,44 @@ class Redactor:
 class _Placeholders:
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], str] = {}
+        self._made: set[str] = set()
         self._values: Counter[str] = Counter()
         self.replaced: Counter[str] = Counter()
 
-    def replacement(self, rule: str, value: str) -> str:
+    def replace(self, rule: str, text: str, spans: Iterable[tuple[int, int]]) -> str:
+        """Replace the spans of a text, except those within a placeholder."""
+        found = list(spans)
+        if not found:
+            return text
+        made = [match.span() for match in _PLACEHOLDER.finditer(text) if match[0] in self._made]
+        pieces, done = list[str](), 0
+        for start, end in found:
+            while made and made[0][1] < end:
+                del made[0]
+            if made and made[0][0] <= start:
+                continue
+            pieces += [text[done:start], self._replacement(rule, text[start:end])]
+            done = end
+        return "".join([*pieces, text[done:]])
+
+    def _replacement(self, rule: str, value: str) -> str:
         self.replaced[rule] += 1
         if (rule, value) not in self._names:
             self._values[rule] += 1
             self._names[rule, value] = f"<{rule.upper()}_{self._values[rule]}>"
+            self._made.add(self._names[rule, value])
         return self._names[rule, value]
+
+
+def _json_values(text: str) -> dict[str, object] | list[object] | None:
+    """Return the object or list that a text is in JSON. None for any other text."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        values: dict[str, object] | list[object] = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values
 
 
 @contextmanager

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,63 @@ def test_one_value_has_one_placeholder_in_all_the_messages_of_a_request() -> Non
     assert json.loads(calls[0]["function"]["arguments"]) == {"card": "<CARD_1>", "n": 2}
     assert found.fields["tools"] == [{"function": {"name": "pay", "parameters": {"default": "<EMAIL_2>"}}}]
     assert replaced == {"email": 4, "card": 1}
+
+
+def arguments_redacted(arguments: str, own: tuple[str, ...] = ()) -> tuple[str, dict[str, int]]:
+    calls = [{"id": "c", "function": {"name": "login", "arguments": arguments}}]
+    asked = LoggedRequest("chat", "chat", messages=({"role": "assistant", "content": None, "tool_calls": calls},))
+    found, replaced = redactor_of(None, own).redact(asked)
+    messages: Any = found.messages
+    return messages[0]["tool_calls"][0]["function"]["arguments"], dict(replaced)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"password": "correct horse", "api_key": "a b c d"}, {"password": "<KEY_1>", "api_key": "<KEY_2>"}),
+        ({"a": [{"password": ["correct horse", "x y z"]}]}, {"a": [{"password": ["<KEY_1>", "<KEY_2>"]}]}),
+        ({"secret": 12345, "n": 12345}, {"secret": "<KEY_1>", "n": 12345}),
+        ({"password": 'two "words" \n', "card": 4111111111111111}, {"password": "<KEY_1>", "card": "<CARD_1>"}),
+        ({"password": "many words " * 50}, {"password": "<KEY_1>"}),
+        ({"authorization": "Basic dXNlcjpw"}, {"authorization": "Basic <KEY_1>"}),
+        (
+            {"properties": {"password": {"type": "string", "minLength": 8}}, "password": True, "max_tokens": 4096},
+            {"properties": {"password": {"type": "string", "minLength": 8}}, "password": True, "max_tokens": 4096},
+        ),
+    ],
+)
+def test_a_value_whose_name_says_that_it_is_secret_is_replaced_in_arguments(
+    values: dict[str, object], expected: dict[str, object]
+) -> None:
+    for indent in (None, 2):
+        shown, replaced = arguments_redacted(json.dumps(values, indent=indent))
+        assert json.loads(shown) == expected
+        assert sum(replaced.values()) == str(expected).count("<")  # each once
+    inner, _ = arguments_redacted(json.dumps({"body": json.dumps(values)}))
+    assert json.loads(json.loads(inner)["body"]) == expected
+
+
+def test_names_and_values_are_seen_together_in_fields_and_in_escaped_json_within_a_text() -> None:
+    tools = [{"function": {"name": "f", "parameters": {"api_key": "a b c d"}}}]
+    body = json.dumps({"body": json.dumps({"password": 'correct "horse"', "user": "bob"})})
+    asked = LoggedRequest("chat", "chat", prompt=f"Send {body} again", fields={"tools": tools})
+    found, _ = redactor_of(None, ()).redact(asked)
+    assert found.fields["tools"] == [{"function": {"name": "f", "parameters": {"api_key": "<KEY_2>"}}}]
+    assert found.prompt is not None and "horse" not in found.prompt
+    assert '\\"<KEY_1>\\", \\"user\\": \\"bob\\"' in found.prompt
+
+
+def test_a_rule_of_ones_own_sees_names_beside_values_and_no_placeholder_of_another_rule() -> None:
+    own = ('PERSON="person": "(?P<secret>[^"]+)"', "WORD=[A-Z]+_[0-9]+")
+    shown, replaced = arguments_redacted('{"person": "Ann", "card": 4111111111111111, "id": "AB_1"}', own)
+    assert json.loads(shown) == {"person": "<PERSON_1>", "card": "<CARD_1>", "id": "<WORD_1>"}
+    assert replaced == {"PERSON": 1, "card": 1, "WORD": 1}
+
+
+@pytest.mark.parametrize("unit", ['{"password": "a b c"}', '"a"', "1", '{"a": 1}'])
+def test_json_of_many_values_is_redacted_in_time(unit: str) -> None:
+    text = f"[{','.join([unit] * (100_000 // (len(unit) + 1)))}]"
+    Redactor(RULES).redact(LoggedRequest("chat", "chat", prompt=text))
 
 
 @pytest.mark.parametrize(
