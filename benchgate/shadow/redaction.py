@@ -48,20 +48,28 @@ def emails(text: str) -> Iterator[tuple[int, int]]:
     return pattern_spans(_EMAIL)(text) if any(at in text for at in _AT) else iter(())
 
 
+_SPACE = " \u00a0\u00ad\u2009\u200b-\u200d\u202f\u2060\ufeff"  # also invisible ones
+_HYPHEN = r"\u2010-\u2013-"
+_GAP = f"(?:[{_SPACE}.()/{_HYPHEN}]{{0,2}}|[{_SPACE}]/[{_SPACE}])"  # between two digits of a phone number
+_STEP = f"[{_SPACE}.{_HYPHEN}]"  # between two groups of digits in North America
+_DATE = f"[0-9]{{2}}[{_SPACE}]?[/.{_HYPHEN}][{_SPACE}]?[0-9]{{2}}[{_SPACE}]?[/.{_HYPHEN}][{_SPACE}]?[0-9]{{4}}"
 _PHONE = re.compile(
-    r"""(?<![\w.+-])(?:
-      (?:\+|00)[1-9](?:[ .()/-]{0,2}[0-9]){6,14}                               # international
-    | (?:1[-. ])?(?:\([2-9][0-9]{2}\)[ ]?|[2-9][0-9]{2}[-. ])[2-9][0-9]{2}[-. ][0-9]{4}    # North America
-    | (?![0-9]{2}[/.-][0-9]{2}[/.-][0-9]{4})\(?0[1-9](?:[ ()/.-]{0,2}[0-9]){7,10}   # a leading 0, and no date
+    rf"""(?<![\w.+-])(?<![0-9][{_HYPHEN}])(?:
+      (?:\+|00)[1-9](?:{_GAP}[0-9]){{6,14}}                               # international
+    | (?:1{_STEP})?(?:\([2-9][0-9]{{2}}\)[{_SPACE}]?|[2-9][0-9]{{2}}{_STEP})[2-9][0-9]{{2}}{_STEP}[0-9]{{4}}
+    | (?!{_DATE})\(?0[1-9](?:{_GAP}[0-9]){{7,10}}                         # a leading 0, and no date
     )(?![0-9])""",
     re.VERBOSE,
 )
 phones = pattern_spans(_PHONE)
 
-_SPACE = " \u00a0\u00ad\u2009\u200b-\u200d\u202f\u2060\ufeff"  # also invisible ones
-_CARD = re.compile(rf"(?<![0-9])(?=([2-6](?:[{_SPACE}\u2010-\u2013-]?[0-9]){{12,18}}))")
-_IBAN = re.compile(rf"(?<![A-Za-z0-9])(?=([A-Z]{{2}}[0-9]{{2}}(?:[{_SPACE}]?[A-Z0-9]){{11,30}}))")
-_BETWEEN = re.compile(rf"[{_SPACE}\u2010-\u2013-]")
+_CARD = re.compile(rf"(?<![0-9])(?=([2-6](?:[{_SPACE}{_HYPHEN}]?[0-9]){{12,18}}))")
+_IBAN = re.compile(
+    r"(?<![A-Za-z0-9])(?=([A-Za-z]{2}[0-9]{2}(?:"
+    rf"(?:[{_HYPHEN}][A-Za-z0-9]{{4}}){{2,7}}(?:[{_HYPHEN}][A-Za-z0-9]{{1,3}})?(?![A-Za-z0-9])"  # unlike in a UUID
+    rf"|(?:[{_SPACE}]?[A-Za-z0-9]){{11,30}})))"
+)
+_BETWEEN = re.compile(rf"[{_SPACE}{_HYPHEN}]")
 
 
 def cards(text: str) -> Iterator[tuple[int, int]]:
@@ -71,7 +79,12 @@ def cards(text: str) -> Iterator[tuple[int, int]]:
 
 def ibans(text: str) -> Iterator[tuple[int, int]]:
     """Find international bank account numbers with valid check digits (ISO 13616)."""
-    return _checked(_IBAN, 15, mod97, str.isalnum, text)
+    return _checked(_IBAN, 15, _is_account, str.isalnum, text)
+
+
+def _is_account(account: str) -> bool:
+    # In small letters, words of a sentence look like one.
+    return (account.isupper() or sum(map(str.isdigit, account)) * 2 >= len(account)) and mod97(account)
 
 
 def _checked(
@@ -131,7 +144,7 @@ _AUTHORIZATION = re.compile(
     r"(?i)\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:basic|bearer|token|negotiate|api-?key)\s{1,4}"
     r"(?P<secret>[\w.~+/=-]{8,})"
 )
-_URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/@]{1,200})(?=@)")
+_URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/]{1,200})(?=@)")
 _URL_HOOK = re.compile(r"://hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/-]+)")
 _URL_QUERY = re.compile(r"(?i)[?&][\w-]{0,20}(?:token|key|secret|sig|signature|password)=(?P<secret>[^\s&#\"'<>]{6,})")
 _TOKEN_GIVEN = re.compile(r"(?i)(?<![\w.-])token=[\"']?(?P<secret>[\w.~+/-]{12,})")

@@ -31,6 +31,15 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
         ("+49 (30) 901820-0 or 0049 30 901820", "<PHONE_1> or <PHONE_2>"),
         ("(212) 555-0142, 212-555-0142, 1-800-555-0199", "<PHONE_1>, <PHONE_2>, <PHONE_3>"),
         ("tel. 030 9018200, 01 23 45 67 89", "tel. <PHONE_1>, <PHONE_2>"),
+        ("+33\u202f6\u202f12\u202f34\u202f56\u202f78, +49\xa030\xa01234567", "<PHONE_1>, <PHONE_2>"),
+        ("+1\u2011415\u2011555\u20112671, 415\u2013555\u20132671", "<PHONE_1>, <PHONE_2>"),
+        ("Tel. 030 / 12345678, 06\u00a012\u00a034\u00a056\u00a078", "Tel. <PHONE_1>, <PHONE_2>"),
+        ("gb29 nwbk 6016 1331 9268 19 or de89370400440532013000", "<IBAN_1> or <IBAN_2>"),
+        (
+            "GB29-NWBK-6016-1331-9268-19, FR14\u20112004\u20111010\u20110505\u20110001\u20113M02\u2011606",
+            "<IBAN_1>, <IBAN_2>",
+        ),
+        ("sqlserver://sa:p@ss@h/db?to=a@b", "sqlserver://sa:<KEY_1>@h/db?to=a@b"),
         (f"card {CARD} 12/27 123", "card <CARD_1> 12/27 123"),
         ("5 4111-1111-1111-1111", "5 <CARD_1>"),
         ("378282246310005EUR", "<CARD_1>EUR"),
@@ -71,6 +80,10 @@ def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expe
     [
         "What is 4111111111111112 times 2?",  # no check digit
         "at 2024-01-02 03:04:05, on 01/02/2024 10:30",
+        "on 01 / 02 / 2024 10:30, 01\u201302\u20132024 10 30, 2024\u201101\u201102",
+        "1\u202f234\u202f567, 200\u2013300, pages 100 \u2013 200 \u2013 3000, 0.1 / 0.25 / 0.125",
+        "001 - 002 - 003 - 004, v1.10.0-2024, 10\u00a0000\u00a0000",
+        "be30d547-5b44-31ba-db2e-b6b9e5460142, in20 years and 12 months of it we had",
         "version 1.2.3.4.5, pi is 3.14159265358979",
         "password = input('Password: ')",
         "the @app.route decorator, user@host",
