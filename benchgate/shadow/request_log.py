@@ -275,10 +275,21 @@ _WRAPPED = re.compile(r'\{\s*"(?:log|message|msg|stream|time|ts|timestamp|level|
 _NO_TEXT = "requests no text (embeddings, rerank and the like)"
 _MAX_LABEL_CHARACTERS = 64
 
-_TEXT = r"(?P<text>'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"  # as Python's repr writes it
-_VLLM_PROMPT = re.compile(r"(?:Received request|Request) (?P<id>\S+?)(?: details)?: prompt: (?:" + _TEXT + r"|None)")
+# Keys of a request that change the form of its answer, and that a sample cannot hold.
+_FORM_KEYS = (
+    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_decoding", "structured_outputs",
+    "structural_tag", "json_schema", "regex", "ebnf", "grammar", "allowed_token_ids", "suffix", "echo",
+    "chat_template", "chat_template_kwargs", "continue_final_message", "web_search_options", "mcp_servers",
+)  # fmt: skip
+
+_QUOTED = r"(?:'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"  # as Python's repr writes it
+_VLLM_PROMPT = re.compile(
+    rf"(?:Received request|Request) (?P<id>\S+?)(?: details)?: prompt: (?:(?P<text>{_QUOTED})|None)"
+)
 _VLLM_CUT = re.compile(r"(?:Received request|Request) \S+?(?: details)?: prompt: ['\"]")
 _VLLM_NO_PROMPT = re.compile(r"Received request \S+?: (?:params|sampling_params|params_list): ")
+_VLLM_STOP = re.compile(rf"\bstop=(?P<list>\[(?:{_QUOTED}(?:, {_QUOTED})*)?\])")
+_VLLM_FORM = re.compile(r"\b(guided_decoding|structured_outputs|allowed_token_ids)=(?!None\b|\[\])")
 _VLLM_LABELS = {"chatcmpl": "chat", "cmpl": "completions", "resp": "responses"}
 
 
@@ -305,6 +316,7 @@ def _read_json_line(line: str) -> LoggedRequest:
     body = _body(values)
     if label in _WITHOUT_TEXT:
         raise _LeftOutError(_NO_TEXT)
+    _refuse_other_forms(body)
     if "messages" in body and (label == "messages" or _is_anthropic(body)):
         return replace(_chat_request(*_from_messages(body), label or "messages"), endpoint="messages")
     if "messages" in body:
@@ -316,6 +328,24 @@ def _read_json_line(line: str) -> LoggedRequest:
             raise _LeftOutError(_NO_TEXT)
         return _responses_request(body, label or "responses")
     raise _BadLineError("holds no `messages`, `prompt` or `input`")
+
+
+def _refuse_other_forms(body: Mapping[str, object]) -> None:
+    """Raise _LeftOutError for a request whose answer has a form that a sample cannot request again."""
+    extra = body.get("extra_body")
+    for holder in (body, extra) if isinstance(extra, dict) else (body,):
+        for key in _FORM_KEYS:
+            if holder.get(key):
+                raise _other_form(key)
+        if holder.get("add_generation_prompt") is False:
+            raise _other_form("add_generation_prompt")
+        modalities = holder.get("modalities")
+        if modalities and modalities != ["text"]:
+            raise _other_form("modalities")
+
+
+def _other_form(key: str) -> _LeftOutError:
+    return _LeftOutError(f"asks by `{key}` for a form of answer that a sample cannot hold")
 
 
 def _wrapped_line(line: str) -> str | None:
@@ -345,16 +375,31 @@ def _read_server_line(line: str) -> LoggedRequest | None:
     if found["text"] is None:
         raise _LeftOutError("is logged by its tokens alone, without text")
     kind = found["id"].partition("-")[0]
-    text = found["text"]
+    settings = line[found.end() :]
+    stop = _VLLM_STOP.search(settings)
+    if stop is None and "stop=[" in settings:
+        raise _BadLineError("a request whose line was cut")
+    form = _VLLM_FORM.search(_VLLM_STOP.sub("", settings))
+    if form is not None:
+        raise _other_form(form[1])
+    prompt = str(_literal(found["text"]) or "")
+    stops = _literal(stop["list"]) if stop is not None else []
+    if not prompt.strip() or holds_half_a_pair(prompt):
+        raise _BadLineError("holds an empty prompt, or one that is no text")
+    if not isinstance(stops, list) or any(not isinstance(text, str) or holds_half_a_pair(text) for text in stops):
+        raise _BadLineError("has a `stop` that is no list of texts")
+    fields = {"stop": stops} if stops else {}
+    return LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=prompt, fields=fields)
+
+
+def _literal(shown: str) -> object:
+    """Return the value that Python's repr shows. None if it is none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an escape that repr does not write
-            prompt = str(ast.literal_eval(text))
+            return ast.literal_eval(shown)
     except (SyntaxError, ValueError, Warning):
-        prompt = ""
-    if not prompt.strip() or holds_half_a_pair(prompt):
-        raise _BadLineError("holds an empty prompt, or one that is no text")
-    return LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=prompt)
+        return None
 
 
 def _object(text: str) -> Mapping[str, object]:
@@ -401,11 +446,24 @@ def _chat_request(found: object, body: Mapping[str, object], label: str) -> Logg
         messages.pop()  # the recorded answer
     if not any(message["role"] == "user" for message in messages):
         raise _BadLineError("has no message of a user to be answered")
-    fields = {key: body[key] for key in REQUEST_FIELDS if body.get(key) is not None}
+    fields = {key: body[key] for key in REQUEST_FIELDS if body.get(key) is not None} | _from_functions(body)
     first = messages[0]
     if len(messages) == 1 and not fields and isinstance(first["content"], str) and set(first) == {"role", "content"}:
         return LoggedRequest("chat", label, prompt=first["content"])
     return LoggedRequest("chat", label, messages=tuple(messages), fields=fields)
+
+
+def _from_functions(body: Mapping[str, object]) -> dict[str, object]:
+    """Spell `functions` and `function_call`, which chat knew before, as tools."""
+    functions, call = body.get("functions"), body.get("function_call")
+    if not functions:
+        return {}
+    if not isinstance(functions, list) or body.get("tools"):
+        raise _BadLineError("has `functions` that are no list, or `tools` beside them")
+    fields: dict[str, object] = {"tools": [{"type": "function", "function": function} for function in functions]}
+    if call is not None:
+        fields["tool_choice"] = {"type": "function", "function": call} if isinstance(call, dict) else call
+    return fields
 
 
 def _message(message: object) -> dict[str, object]:
@@ -446,6 +504,9 @@ _ANTHROPIC_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 def _from_messages(body: Mapping[str, object]) -> tuple[object, dict[str, object]]:
     """Spell messages and fields of a request to Anthropic's Messages as OpenAI does."""
     messages, system = body["messages"], body.get("system")
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    if isinstance(last, dict) and last.get("role") == "assistant":
+        raise _LeftOutError("begins the answer itself, by a last message of the assistant")
     spelled: list[object] = [] if system is None else [{"role": "system", "content": system}]
     for message in messages if isinstance(messages, list) else ():
         spelled += _chat_messages(message)
@@ -455,17 +516,35 @@ def _from_messages(body: Mapping[str, object]) -> tuple[object, dict[str, object
     tools, choice = body.get("tools"), body.get("tool_choice")
     if isinstance(tools, list) and tools:
         fields["tools"] = [_chat_tool(tool) for tool in tools]
+    output, form = body.get("output_config"), body.get("output_format")
+    if isinstance(output, dict) and output.get("format") is not None:
+        form = output["format"]
+    if form is not None:
+        fields["response_format"] = _response_format(form, "output_config")
     if isinstance(choice, dict):
+        if choice.get("disable_parallel_tool_use"):
+            fields["parallel_tool_calls"] = False
         named = {"type": "function", "function": {"name": choice.get("name")}}
         kind = choice.get("type")
         fields["tool_choice"] = named if kind == "tool" else _ANTHROPIC_CHOICES.get(str(kind), "auto")
     return spelled, fields
 
 
+def _response_format(form: object, key: str) -> dict[str, object]:
+    """Spell as chat does the form of answer that `key` holds: the schema stands in it directly."""
+    kind = form.get("type") if isinstance(form, dict) else None
+    if not isinstance(form, dict) or kind not in ("text", "json_object", "json_schema"):
+        raise _other_form(key)
+    if kind != "json_schema":
+        return {"type": kind}
+    schema = {key: form[key] for key in ("name", "description", "schema", "strict") if form.get(key) is not None}
+    return {"type": kind, "json_schema": {"name": "answer"} | schema}
+
+
 def _chat_tool(tool: object) -> dict[str, object]:
     if not isinstance(tool, dict) or "input_schema" not in tool:
         raise _LeftOutError("offers tools of Anthropic's own servers")
-    described = {key: tool[key] for key in ("name", "description") if key in tool}
+    described = {key: tool[key] for key in ("name", "description", "strict") if key in tool}
     return {"type": "function", "function": {**described, "parameters": tool["input_schema"]}}
 
 
@@ -500,6 +579,8 @@ def _prompt_request(body: Mapping[str, object], label: str | None) -> LoggedRequ
     if not isinstance(prompt, str) or not prompt.strip():
         raise _BadLineError("has a `prompt` that is empty or no text")
     is_rendered = label == "completions" or (label is None and any(key in body for key in _COMPLETIONS_KEYS))
+    if is_rendered and body.get("response_format"):
+        raise _other_form("response_format")
     keys = ("stop",) if is_rendered else REQUEST_FIELDS
     fields = {key: body[key] for key in keys if body.get(key) is not None}
     endpoint: Endpoint = "completions" if is_rendered else "chat"
@@ -521,4 +602,7 @@ def _responses_request(body: Mapping[str, object], label: str) -> LoggedRequest:
     instructions = body.get("instructions")
     if isinstance(instructions, str) and isinstance(messages, list):
         messages = [{"role": "system", "content": instructions}, *messages]
-    return _chat_request(messages, {}, label)
+    text = body.get("text")
+    form = text.get("format") if isinstance(text, dict) else None
+    fields = {} if form is None else {"response_format": _response_format(form, "text.format")}
+    return _chat_request(messages, fields, label)

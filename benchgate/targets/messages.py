@@ -46,7 +46,10 @@ def body(target: Target, ask: ModelRequest, seed: int | None) -> dict[str, objec
     stop = fields.pop("stop", None)
     if stop is not None:
         found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
-    fields.pop("parallel_tool_calls", None)
+    if fields.pop("parallel_tool_calls", None) is False and "tools" in found:
+        chosen = found.setdefault("tool_choice", {"type": "auto"})
+        if isinstance(chosen, dict) and chosen["type"] != "none":
+            chosen["disable_parallel_tool_use"] = True
     schema = response_schema(fields.get("response_format"))
     if schema is not None:
         del fields["response_format"]

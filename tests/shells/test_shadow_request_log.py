@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,90 @@ def test_a_recorded_answer_is_taken_off_and_what_is_not_asked_is_left_away(tmp_p
     (asked,), _ = read(write(tmp_path / "log.jsonl", [row]))
     assert asked.messages == (SYSTEM, USER)
     assert asked.fields == {"tools": tools, "tool_choice": "auto"}
+
+
+SCHEMA = {"type": "object"}
+ANSWER = {"type": "json_schema", "name": "city", "schema": SCHEMA}
+FUNCTION = {"name": "f", "parameters": SCHEMA}
+MESSAGES = {"model": "m", "max_tokens": 8, "system": "Be brief.", "messages": [USER]}
+
+
+@pytest.mark.parametrize(
+    ("row", "fields"),
+    [
+        (
+            {"model": "m", "input": "Hi", "text": {"format": ANSWER, "verbosity": "low"}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}},
+        ),
+        ({"model": "m", "input": "Hi", "text": {"format": {"type": "text"}}}, {"response_format": {"type": "text"}}),
+        (
+            {"messages": [USER], "functions": [FUNCTION], "function_call": {"name": "f"}},
+            {
+                "tools": [{"type": "function", "function": FUNCTION}],
+                "tool_choice": {"type": "function", "function": {"name": "f"}},
+            },
+        ),
+        (
+            MESSAGES | {"output_format": {"type": "json_schema", "schema": SCHEMA}},
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
+        ),
+        ({"messages": [USER], "chat_template_kwargs": {}, "echo": False, "modalities": ["text"]}, {}),
+    ],
+)
+def test_the_form_of_an_answer_is_kept_in_the_spelling_of_chat(
+    tmp_path: Path, row: object, fields: dict[str, object]
+) -> None:
+    (asked,), _ = read(write(tmp_path / "log.jsonl", [row]))
+    assert asked.fields == fields
+
+
+def test_a_request_for_one_call_at_a_time_is_sent_to_messages_as_it_was(tmp_path: Path) -> None:
+    choice = {"type": "auto", "disable_parallel_tool_use": True}
+    body = MESSAGES | {"tools": [{"name": "f", "input_schema": SCHEMA, "strict": True}], "tool_choice": choice}
+    (asked,), _ = read(write(tmp_path / "log.jsonl", [body]))
+    assert asked.fields["parallel_tool_calls"] is False
+    (prompt,) = load_prompts(write(tmp_path / "prompts.jsonl", [asked.row("messages")]))
+    target = Target(Arm.BASELINE, "http://h", "m", DIALECTS["anthropic"])
+    assert ask_body(target, prompt.ask(8)) == {**body, "temperature": 0}
+    without_choice = replace(prompt, fields={key: prompt.fields[key] for key in ("tools", "parallel_tool_calls")})
+    assert ask_body(target, without_choice.ask(8))["tool_choice"] == choice
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"model": "m", "prompt": "def f(", "suffix": "return x"},
+        {"model": "m", "prompt": "Once", "response_format": {"type": "json_object"}},
+        {"messages": [USER], "guided_json": SCHEMA},
+        {"messages": [USER], "extra_body": {"structured_outputs": {"json": SCHEMA}}},
+        {"messages": [USER], "chat_template_kwargs": {"enable_thinking": False}},
+        {"messages": [USER], "add_generation_prompt": False},
+        {"messages": [USER], "modalities": ["text", "audio"]},
+        {"model": "m", "input": "Hi", "text": {"format": {"type": "grammar", "definition": "x"}}},
+        MESSAGES | {"messages": [USER, {"role": "assistant", "content": "{"}]},
+        MESSAGES | {"output_config": {"format": {"type": "yaml"}}},
+        "INFO Received request cmpl-1: prompt: 'x', params: SamplingParams(n=1, stop=['a'], "
+        "guided_decoding=GuidedDecodingParams(json={'type': 'object'})), lora_request: None.",
+        "INFO Received request cmpl-1: prompt: 'x', params: SamplingParams(n=1, stop=[], "
+        "structured_outputs=StructuredOutputsParams(regex='a')), lora_request: None.",
+    ],
+)
+def test_a_form_of_answer_that_no_sample_can_hold_leaves_the_request_out(tmp_path: Path, row: object) -> None:
+    asked, reading = read(write(tmp_path / "log.jsonl", [{"prompt": "fine"}, row]))
+    assert [each.text for each in asked] == ["fine"]
+    assert (reading.left_out.total(), reading.bad.total()) == (1, 0)
+
+
+def test_the_stops_in_a_servers_log_are_kept(tmp_path: Path) -> None:
+    stops = ["\n", "it's ]", 'a "b"', "guided_decoding=x"]
+    lines = [
+        f"INFO Received request cmpl-{n}: prompt: 'x', params: SamplingParams(stop={shown}, stop_token_ids=[7], "
+        "guided_decoding=None, allowed_token_ids=None), lora_request: None."
+        for n, shown in enumerate((repr(stops), "[]", "['cut"))
+    ]
+    asked, reading = read(write(tmp_path / "server.log", lines))
+    assert [each.fields for each in asked] == [{"stop": stops}, {}]
+    assert reading.bad == {"a request whose line was cut": 1}
 
 
 RECEIVED = "INFO 04-10 18:13:14 [logger.py:39] Received request "
