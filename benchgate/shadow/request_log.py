@@ -272,6 +272,8 @@ _WITHOUT_TEXT = (
 )  # fmt: skip
 _REQUEST_KEYS = ("request", "body", "messages", "prompt", "input")
 _WRAPPED = re.compile(r'\{\s*"(?:log|message|msg|stream|time|ts|timestamp|level|severity|logger)"')
+_STATUS_CODE = re.compile(r"(?:HTTP(?:/[0-9.]{1,3})? )?([0-9]{3})(?![0-9])")
+_FAILURES = ("error", "failed", "failure", "cancelled", "canceled", "rejected", "timeout")
 _NO_TEXT = "requests no text (embeddings, rerank and the like)"
 _MAX_LABEL_CHARACTERS = 64
 
@@ -309,8 +311,7 @@ def _read_json_line(line: str) -> LoggedRequest:
     values = _object(line)
     response = values.get("response")
     for holder in (values, response) if isinstance(response, dict) else (values,):
-        status = holder.get("status_code", holder.get("status"))
-        if holder.get("error") or (isinstance(status, int) and status >= 400):
+        if holder.get("error") or any(_is_failure(holder.get(key)) for key in ("status_code", "status")):
             raise _LeftOutError("the request failed or was refused")
     label = _label(values)
     body = _body(values)
@@ -328,6 +329,14 @@ def _read_json_line(line: str) -> LoggedRequest:
             raise _LeftOutError(_NO_TEXT)
         return _responses_request(body, label or "responses")
     raise _BadLineError("holds no `messages`, `prompt` or `input`")
+
+
+def _is_failure(status: object) -> bool:
+    """Return True for an HTTP status from 400, as a number or in a text like `500 Server Error`, and for `failed`."""
+    if isinstance(status, str):
+        code = _STATUS_CODE.match(status.strip())
+        return int(code[1]) >= 400 if code else status.strip().lower() in _FAILURES
+    return isinstance(status, int | float) and status >= 400
 
 
 def _refuse_other_forms(body: Mapping[str, object]) -> None:
@@ -493,11 +502,18 @@ def _part(part: object) -> dict[str, object]:
 
 def _is_anthropic(body: Mapping[str, object]) -> bool:
     """Return True for a request that only Anthropic's Messages take."""
-    tools = body.get("tools")
+    tools, messages = body.get("tools"), body.get("messages")
     first = tools[0] if isinstance(tools, list) and tools else None
-    return "system" in body or "anthropic_version" in body or (isinstance(first, dict) and "input_schema" in first)
+    if "system" in body or "anthropic_version" in body or (isinstance(first, dict) and "input_schema" in first):
+        return True
+    if not isinstance(messages, list):
+        return False
+    contents = [message.get("content") for message in messages if isinstance(message, dict)]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    return any(isinstance(block, dict) and block.get("type") in _ANTHROPIC_BLOCKS for block in blocks)
 
 
+_ANTHROPIC_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 _ANTHROPIC_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 

@@ -293,6 +293,28 @@ def test_requests_that_cannot_be_asked_again_are_left_out_with_the_reason(tmp_pa
     assert not reading.bad
 
 
+@pytest.mark.parametrize("status", [500, 500.0, "500", " 429 ", "503 Service Unavailable", "HTTP/1.1 404", "Failed"])
+def test_a_failed_request_is_left_out_however_its_status_is_written(tmp_path: Path, status: object) -> None:
+    rows = [
+        {"prompt": "fine", "status": "200 OK"},
+        {"prompt": "well", "status": "completed"},
+        {"status": status, "body": CHAT},
+        {"request": CHAT, "response": {"status_code": None, "status": status}},
+    ]
+    asked, reading = read(write(tmp_path / "log.jsonl", rows))
+    assert [each.text for each in asked] == ["fine", "well"]
+    assert reading.left_out.total() == 2
+
+
+def test_calls_as_anthropic_spells_them_are_read_without_route_and_system(tmp_path: Path) -> None:
+    call = {"type": "tool_use", "id": "c1", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "42"}
+    messages = [USER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    (asked,), _ = read(write(tmp_path / "log.jsonl", [{"model": "m", "messages": messages}]))
+    assert asked.endpoint == "messages"
+    assert [message["role"] for message in asked.messages] == ["user", "assistant", "tool"]
+
+
 def test_packed_logs_are_read_as_they_are_whatever_their_name(tmp_path: Path) -> None:
     packed = tmp_path / "log.jsonl"
     packed.write_bytes(gzip.compress(b'{"prompt": "one"}\n') + gzip.compress(b'{"prompt": "two"}\n'))
