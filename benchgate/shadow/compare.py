@@ -25,6 +25,13 @@ from benchgate.targets.answers import Answer, ToolCall
 Path = tuple[Step, ...]
 
 _MAX_DEPTH = 100  # levels of nesting; deeper ones could exhaust the stack
+_WIDTHS_AND_LIGATURES = (*range(0xFF01, 0xFFEF), *range(0xFB00, 0xFB07))
+_SPACES = (0xA0, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)
+_FOLDED = dict.fromkeys(_SPACES, " ") | {
+    code: "".join(chr(int(part, 16)) for part in parts[1:])  # the first names the kind, like <wide>
+    for code in _WIDTHS_AND_LIGATURES
+    if (parts := unicodedata.decomposition(chr(code)).split())
+}
 _BLANK_LINES = re.compile(r"\n{3,}")
 
 
@@ -47,9 +54,12 @@ class NotJson(Exception):
 
 
 def normalise_text(text: str, *, case: bool = True) -> str:
-    """Normalise Unicode (NFKC), inner and trailing white space, blank lines; indentation stays. Fold without `case`."""
+    """Normalise Unicode, inner and trailing white space, blank lines; indentation stays. Fold without `case`.
+
+    Unicode is normalised to NFC, with widths, spaces and ligatures folded. NFKC would also make `10⁸` and `108` equal.
+    """
     lines = []
-    for line in unicodedata.normalize("NFKC", text).splitlines():
+    for line in unicodedata.normalize("NFC", text.translate(_FOLDED)).splitlines():
         words = line.split()
         lines.append(line[: line.index(words[0])] + " ".join(words) if words else "")
     tidy = _BLANK_LINES.sub("\n\n", "\n".join(lines)).strip()

@@ -21,6 +21,10 @@ from benchgate.shadow.compare import AnswerContent, normalise_answer
         ('[{"b": 1, "a": null}]', '[ {"a": null, "b": 1} ]'),
         ('  {"a": 1}\n', '{"a": 1}'),
         ("\uff3b1, 2\uff3d", "[1,2]"),  # full-width brackets
+        ("\uff21\uff11\uff01", "A1!"),
+        ("\uff76\uff9e", "\u30ac"),  # half-width katakana with a mark of its own
+        ("10\u202f000\u00a0km\u3000or\u2009so", "10 000 km or so"),
+        ("a\n\u00a0b", "a\n b"),
     ],
 )
 def test_answers_that_say_the_same_are_the_same(one: str, other: str) -> None:
@@ -35,6 +39,12 @@ def test_answers_that_say_the_same_are_the_same(one: str, other: str) -> None:
         ("if a:\n    b\nc", "if a:\n    b\n    c"),
         ("one\n\ntwo", "one\ntwo"),
         ("42", "42.0"),  # a bare number is a text: models are asked for its spelling
+        ("3x10\u2078 m/s", "3x108 m/s"),
+        ("H\u2082O", "H2O"),
+        ("x\u00b2", "x2"),
+        ("1\u00bd", "11\u20442"),
+        ("\u2460", "1"),
+        ('{"area": "5 m\u00b2"}', '{"area": "5 m2"}'),
         ('{"a": 1}', '{"a": 2}'),
         ('{"a": 1}', '{"a": "1"}'),
         ('{"a": 1}', '{"a": true}'),
