@@ -110,6 +110,7 @@ def _texts(messages: tuple[Mapping[str, object], ...]) -> Iterator[str]:
 MAX_PLACES = 5  # lines named for each reason why lines were skipped
 _MAX_LINE_BYTES = 64 * 2**20
 _SEVERAL = 5
+_MAX_HELD = 1_000  # prompts of a server's log whose settings have not come
 _UNKNOWN_LINE = "is neither a JSON object nor a request of a server's log"
 
 
@@ -154,6 +155,8 @@ class _LogFile:
         self._lines = self._requests = self._left_out = self._server_lines = self._without_prompt = 0
         self._unknown: list[int] = []  # the first of the lines that are valid in a server's log alone
         self._unknown_n = 0
+        # Newer versions of vLLM log the settings of a request in a line after its prompt: line and request by id.
+        self._held: dict[str, tuple[int, LoggedRequest]] = {}
 
     def requests(self) -> Iterator[tuple[str, LoggedRequest]]:
         with _opened(self._path) as file:
@@ -166,6 +169,10 @@ class _LogFile:
                 if request is not None:
                     self._requests += 1
                     yield self._place(self._lines), request
+                if len(self._held) > _MAX_HELD:
+                    yield self._release(next(iter(self._held)))
+        while self._held:
+            yield self._release(next(iter(self._held)))
         summary = self._summary
         summary.lines += self._lines
         summary.requests += self._requests
@@ -177,6 +184,11 @@ class _LogFile:
             summary.bad[_UNKNOWN_LINE] += self._unknown_n - len(self._unknown)
         if self._requests == 0:
             raise UsageError(f"{self._path}: {self._why_empty()}")
+
+    def _release(self, request_id: str) -> tuple[str, LoggedRequest]:
+        line, request = self._held.pop(request_id)
+        self._requests += 1
+        return self._place(line), request
 
     def _request(self, raw: bytes) -> LoggedRequest | None:
         try:
@@ -206,7 +218,12 @@ class _LogFile:
             if wrapped is None:
                 return _read_json_line(line)
             line = wrapped
-        request = _read_server_line(line)
+        found = _VLLM_PROMPT.search(line)
+        settings = _VLLM_NO_PROMPT.search(line) if found is None else None
+        if settings is not None and settings["id"] in self._held:
+            self._server_lines += 1
+            return _with_settings(self._held.pop(settings["id"])[1], line[settings.end() :])
+        request = _read_server_line(line, found)
         if request is None:
             self._unknown_n += 1
             if len(self._unknown) < MAX_PLACES:
@@ -217,6 +234,10 @@ class _LogFile:
                 self._summary.longest, self._summary.at_longest = len(request.text), set()
             if len(request.text) == self._summary.longest and len(self._summary.at_longest) < _SEVERAL:
                 self._summary.at_longest.add(hash(request.text))
+            if found is not None and found["details"]:
+                before = self._held.pop(found["id"], None)
+                self._held[found["id"]] = self._lines, request
+                return before[1] if before is not None else None
         return request
 
     def _why_empty(self) -> str:
@@ -286,10 +307,10 @@ _FORM_KEYS = (
 
 _QUOTED = r"(?:'[^'\\]*(?:\\.[^'\\]*)*'|\"[^\"\\]*(?:\\.[^\"\\]*)*\")"  # as Python's repr writes it
 _VLLM_PROMPT = re.compile(
-    rf"(?:Received request|Request) (?P<id>\S+?)(?: details)?: prompt: (?:(?P<text>{_QUOTED})|None)"
+    rf"(?:Received request|Request) (?P<id>\S+?)(?P<details> details)?: prompt: (?:(?P<text>{_QUOTED})|None)"
 )
 _VLLM_CUT = re.compile(r"(?:Received request|Request) \S+?(?: details)?: prompt: ['\"]")
-_VLLM_NO_PROMPT = re.compile(r"Received request \S+?: (?:params|sampling_params|params_list): ")
+_VLLM_NO_PROMPT = re.compile(r"Received request (?P<id>\S+?): (?:params|sampling_params|params_list): ")
 _VLLM_STOP = re.compile(rf"\bstop=(?P<list>\[(?:{_QUOTED}(?:, {_QUOTED})*)?\])")
 _VLLM_FORM = re.compile(r"\b(guided_decoding|structured_outputs|allowed_token_ids)=(?!None\b|\[\])")
 _VLLM_LABELS = {"chatcmpl": "chat", "cmpl": "completions", "resp": "responses"}
@@ -370,35 +391,39 @@ def _wrapped_line(line: str) -> str | None:
     return next((values[key] for key in ("log", "message", "msg") if isinstance(values.get(key), str)), None)
 
 
-def _read_server_line(line: str) -> LoggedRequest | None:
+def _read_server_line(line: str, found: re.Match[str] | None) -> LoggedRequest | None:
     """Read the rendered prompt in a line of vLLM's log (`--enable-log-requests`). None for any other line."""
-    found = _VLLM_PROMPT.search(line)
     if found is None:
         if _VLLM_NO_PROMPT.search(line):
             raise _WithoutPromptError
         if _VLLM_CUT.search(line):
             raise _BadLineError("a request whose line was cut")
         return None
-    if "PoolingParams(" in line[found.end() :]:
-        raise _LeftOutError(_NO_TEXT)
-    if found["text"] is None:
+    if found["text"] is None and "PoolingParams(" not in line:
         raise _LeftOutError("is logged by its tokens alone, without text")
     kind = found["id"].partition("-")[0]
-    settings = line[found.end() :]
-    stop = _VLLM_STOP.search(settings)
-    if stop is None and "stop=[" in settings:
+    prompt = str(_literal(found["text"] or "''") or "")
+    request = LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=prompt)
+    request = _with_settings(request, line[found.end() :])
+    if not prompt.strip() or holds_half_a_pair(prompt):
+        raise _BadLineError("holds an empty prompt, or one that is no text")
+    return request
+
+
+def _with_settings(request: LoggedRequest, settings: str) -> LoggedRequest:
+    """Add the stops in the settings of a request, as vLLM logs them."""
+    if "PoolingParams(" in settings:
+        raise _LeftOutError(_NO_TEXT)
+    found = _VLLM_STOP.search(settings)
+    if found is None and "stop=[" in settings:
         raise _BadLineError("a request whose line was cut")
     form = _VLLM_FORM.search(_VLLM_STOP.sub("", settings))
     if form is not None:
         raise _other_form(form[1])
-    prompt = str(_literal(found["text"]) or "")
-    stops = _literal(stop["list"]) if stop is not None else []
-    if not prompt.strip() or holds_half_a_pair(prompt):
-        raise _BadLineError("holds an empty prompt, or one that is no text")
+    stops = _literal(found["list"]) if found is not None else []
     if not isinstance(stops, list) or any(not isinstance(text, str) or holds_half_a_pair(text) for text in stops):
         raise _BadLineError("has a `stop` that is no list of texts")
-    fields = {"stop": stops} if stops else {}
-    return LoggedRequest("completions", _VLLM_LABELS.get(kind, "other"), prompt=prompt, fields=fields)
+    return replace(request, fields={"stop": stops}) if stops else request
 
 
 def _literal(shown: str) -> object:

@@ -223,17 +223,49 @@ def test_the_log_of_a_vllm_server_shows_rendered_prompts_for_the_completions_end
         ("completions", "chat", "<|user|>\nIt's ü\n"),
         ("completions", "completions", "What's up?"),
     ]
-    assert reading.other == 3
+    assert reading.other == 2
     assert sum(reading.left_out.values()) == 2
     assert reading.bad == {"a request whose line was cut": 1}
     assert reading.places["a request whose line was cut"] == [f"{tmp_path / 'server.log'}:7"]
+
+
+def test_settings_in_a_line_after_the_prompt_belong_to_it(tmp_path: Path) -> None:
+    def details(number: int) -> str:
+        return f"DEBUG Request cmpl-{number} details: prompt: 'x{number}', prompt_token_ids: None."
+
+    def settings(number: int, shown: str) -> str:
+        return f"INFO Received request cmpl-{number}: params: {shown}, lora_request: None."
+
+    path = tmp_path / "server.log"
+    lines = [
+        details(1), details(2), details(3), details(4), settings(2, "SamplingParams(stop=['b'])"),
+        settings(1, "SamplingParams(stop=['a'])"), settings(4, "PoolingParams(dimensions=None)"),
+        details(5), details(5), settings(5, "SamplingParams(structured_outputs=StructuredOutputsParams(regex='a'))"),
+        settings(9, "SamplingParams()"),
+    ]  # fmt: skip
+    reading = LogSummary()
+    found = list(read_logs([write(path, lines)], reading))
+    assert [(place, each.prompt, each.fields) for place, each in found] == [
+        (f"{path}:5", "x2", {"stop": ["b"]}),
+        (f"{path}:6", "x1", {"stop": ["a"]}),
+        (f"{path}:9", "x5", {}),
+        (f"{path}:3", "x3", {}),
+    ]
+    assert (reading.requests, reading.left_out.total(), reading.other) == (4, 2, 1)
+
+
+def test_prompts_whose_settings_never_come_are_not_all_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.shadow.request_log._MAX_HELD", 2)
+    lines = [f"DEBUG Request cmpl-{n} details: prompt: 'x{n}', prompt_token_ids: None." for n in range(9)]
+    asked, _ = read(write(tmp_path / "server.log", lines))
+    assert [each.prompt for each in asked] == [f"x{n}" for n in range(9)]
 
 
 def test_the_log_of_a_container_wraps_the_same_lines_in_json(tmp_path: Path) -> None:
     lines = [{"log": line + "\n", "stream": "stderr", "time": "2026-01-01T00:00:00Z"} for line in VLLM]
     asked, reading = read(write(tmp_path / "container.log", lines))
     assert [each.prompt for each in asked] == ["<|user|>\nIt's ü\n", "What's up?"]
-    assert (reading.other, reading.bad.total()) == (3, 1)
+    assert (reading.other, reading.bad.total()) == (2, 1)
 
 
 def test_prompts_that_all_end_where_the_log_cut_them_are_told(tmp_path: Path) -> None:
