@@ -286,11 +286,15 @@ def as_written(show: Show, value: float) -> str:
 
 
 def beside(show: Show, value: float, bound: float) -> str:
-    """Show a value with as many digits as it needs to be on its own side of a bound: 500.3 ms of 500 ms, not 500 ms."""
-    if math.isinf(value) or math.isinf(bound) or math.isclose(value, bound, rel_tol=1e-9):
+    """Show a value with enough digits that rounding does not move it across a bound: 500.3 ms of 500 ms, not 500 ms."""
+    if math.isinf(value) or math.isinf(bound):
         return show(value)
+    if math.isclose(value, bound, rel_tol=1e-9):
+        enough = (digits for digits in range(DIGITS, _WRITTEN_DIGITS + 1) if math.isclose(_round(bound, digits), bound))
+        return show(value, digits=next(enough, DIGITS))
     enough = (digits for digits in range(DIGITS, _MOST_DIGITS) if _same_side(value, _round(value, digits), bound))
-    return show(value, digits=next(enough, _MOST_DIGITS))
+    digits = next(enough, _MOST_DIGITS)
+    return show(_round(value, digits), digits=digits)  # rounded once, for a tie could go the other way in another unit
 
 
 def without_zeros(shown: str) -> str:

@@ -398,7 +398,7 @@ def verify(
         str | None, typer.Option(help="Parts that must be compared: report,suite,store,signature.")
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Suite whose gate replaced the run's.")] = None,
-    against: Annotated[str | None, typer.Option(help="Stored run that it was compared with.")] = None,
+    against: Annotated[str | None, typer.Option(help="Whole id of the stored run that it was compared with.")] = None,
     waivers: Annotated[Path | None, typer.Option(help="File of waivers that the verdict rests on.")] = None,
     strict: options.StrictOption = False,
     output: options.ResultFormatOption = ResultFormat.TEXT,

@@ -85,15 +85,15 @@ def show_numbers(check: CheckResult) -> str:
     if check.harm is None or check.lower is None or check.upper is None:
         return check.reason
     values = (check.harm, check.lower, check.upper)
-    bound = "margin"
+    bound, nearest = "margin", math.copysign(check.margin, check.harm) if check.two_sided else check.margin
     if check.scale is Scale.ABSOLUTE:
         shown, bound = [show_value(value, check.unit, check.margin) for value in values], "bound"
     elif check.scale is Scale.LOG_RATIO:
-        show, margin = partial(units.show_percent, signed=True), relative_change(check.margin, check.unit)
+        show, margin = partial(units.show_percent, signed=True), relative_change(nearest, check.unit)
         changes = ["∞" if math.isinf(value) else relative_change(value, check.unit) for value in values]
         shown = [one if isinstance(one, str) else units.beside(show, one, margin) for one in changes]
     else:
-        shown = [units.beside(partial(units.show_points, signed=True), value, check.margin) for value in values]
+        shown = [units.beside(partial(units.show_points, signed=True), value, nearest) for value in values]
     return f"{shown[0]}, {shown[1]} to {shown[2]}, {bound} {show_margin(check.margin, check.scale, check.unit)}"
 
 

@@ -383,7 +383,7 @@ def lost_worker(shard: Shard, fault: str | None = None) -> StageResult:
     """Return what a lost worker had answered, and the rest of its share as never sent. `fault` says how it was lost.
 
     A request in flight with the worker counts as never sent too. In a closed loop for a time, and in the background,
-    it is unknown what it would have sent. A closed loop that lost its worker was not held full to its end.
+    it is unknown what it would have sent. A closed loop that lost its worker did not keep all its slots busy.
     """
     fault = f"{shard.name} was lost" if fault is None else fault
     left = salvage(shard)

@@ -173,7 +173,7 @@ def _reference_lines(statement: Statement, run: str | None) -> Iterator[Line]:
         yield Line("reference", Answer.HOLDS, f"it was compared with {run}")
     else:
         text = f"it was compared with {reference.id}, and not with {run}"
-        yield Line("reference", Answer.BROKEN, text, "take the statement of the comparison that is meant")
+        yield Line("reference", Answer.BROKEN, text, "use the statement of the intended comparison")
 
 
 def _report_lines(statement: Statement, file: Path | None) -> Iterator[Line]:
@@ -267,7 +267,12 @@ def _decision_lines(statement: Statement, decision: Decision) -> Iterator[Line]:
     for obstacle in purpose_obstacles(decision.evidence.run) if statement.exit_code is ExitCode.OK else ():
         if obstacle.kind is not ObstacleKind.IMPORTED:  # the statement says that
             text = f"the run promotes nothing: {obstacle.reason}"
-            yield Line(Part.STORE, Answer.BROKEN, text, "take the statement of a run of the whole suite")
+            yield Line(
+                Part.STORE,
+                Answer.BROKEN,
+                text,
+                "use the statement of a run that judged its candidate by the whole suite",
+            )
     again = statement_of(
         decision,
         statement.exit_code,

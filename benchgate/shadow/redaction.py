@@ -50,14 +50,17 @@ def emails(text: str) -> Iterator[tuple[int, int]]:
 
 _SPACE = " \u00a0\u00ad\u2009\u200b-\u200d\u202f\u2060\ufeff"  # also invisible ones
 _HYPHEN = r"\u2010-\u2013-"
-_GAP = f"(?:[{_SPACE}.()/{_HYPHEN}]{{0,2}}|[{_SPACE}]/[{_SPACE}])"  # between two digits of a phone number
-_STEP = f"[{_SPACE}.{_HYPHEN}]"  # between two groups of digits in North America
+_SHORT_HYPHEN = r"\u2010-\u2012-"  # the en dash stands between the ends of a range
+_GAP = f"[{_SPACE}.()/{_SHORT_HYPHEN}]{{0,2}}"  # between two digits of a phone number
+_STEP = f"[{_SPACE}.{_SHORT_HYPHEN}]"  # between two groups of digits in North America
 _DATE = f"[0-9]{{2}}[{_SPACE}]?[/.{_HYPHEN}][{_SPACE}]?[0-9]{{2}}[{_SPACE}]?[/.{_HYPHEN}][{_SPACE}]?[0-9]{{4}}"
 _PHONE = re.compile(
     rf"""(?<![\w.+-])(?<![0-9][{_HYPHEN}])(?:
       (?:\+|00)[1-9](?:{_GAP}[0-9]){{6,14}}                               # international
     | (?:1{_STEP})?(?:\([2-9][0-9]{{2}}\)[{_SPACE}]?|[2-9][0-9]{{2}}{_STEP})[2-9][0-9]{{2}}{_STEP}[0-9]{{4}}
+    | [2-9][0-9]{{2}}\u2013[2-9][0-9]{{2}}\u2013[0-9]{{4}}
     | (?!{_DATE})\(?0[1-9](?:{_GAP}[0-9]){{7,10}}                         # a leading 0, and no date
+    | \(?0[1-9][0-9]{{0,4}}\)?[{_SPACE}]/[{_SPACE}][0-9]{{5,9}}                   # 030 / 12345678
     )(?![0-9])""",
     re.VERBOSE,
 )
@@ -144,7 +147,7 @@ _AUTHORIZATION = re.compile(
     r"(?i)\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:basic|bearer|token|negotiate|api-?key)\s{1,4}"
     r"(?P<secret>[\w.~+/=-]{8,})"
 )
-_URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/]{1,200})(?=@)")
+_URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/,;\"'<>]{1,200})(?=@)")
 _URL_HOOK = re.compile(r"://hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/-]+)")
 _URL_QUERY = re.compile(r"(?i)[?&][\w-]{0,20}(?:token|key|secret|sig|signature|password)=(?P<secret>[^\s&#\"'<>]{6,})")
 _TOKEN_GIVEN = re.compile(r"(?i)(?<![\w.-])token=[\"']?(?P<secret>[\w.~+/-]{12,})")
@@ -333,9 +336,10 @@ class Redactor:
             beginning = _ENDS_QUOTED.sub("_", value[:_MAX_NAMED])
             found = []
             for start, end in spans(f'{before}{beginning}"'):
-                start, end = max(start - len(before), 0), end - len(before)
-                if end > start:
-                    found.append((start, len(value) if end >= len(beginning) else end))
+                # A find further inside is none of the name, and may be made by what is cut and replaced here.
+                if start <= len(before) < end:
+                    end -= len(before)
+                    found.append((0, len(value) if end >= len(beginning) else end))
             value = placeholders.replace(rule, value, found)
         return value
 

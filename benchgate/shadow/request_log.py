@@ -646,4 +646,6 @@ def _responses_request(body: Mapping[str, object], label: str) -> LoggedRequest:
     text = body.get("text")
     form = text.get("format") if isinstance(text, dict) else None
     fields = {} if form is None else {"response_format": _response_format(form, "text.format")}
+    if fields.get("response_format") == {"type": "text"}:
+        fields = {}  # what is answered anyway
     return _chat_request(messages, fields, label)

@@ -159,7 +159,8 @@ def _kv_heads(text: Mapping[str, object], heads: int) -> dict[str, int]:
     """Return the KV heads by every key that states them, as the models' own code reads it.
 
     GPT-BigCode's `multi_query` means one head. ChatGLM's `multi_query_group_num` counts only with
-    `multi_query_attention`. Falcon ignores `multi_query` in its new architecture, and else `num_kv_heads` with it.
+    `multi_query_attention`. Falcon's new architecture ignores `multi_query`; the old one ignores `num_kv_heads` if
+    `multi_query` is set.
     """
     stated = _stated(text, "num_key_value_heads")
     if _flag(text, "multi_query_attention"):

@@ -45,7 +45,7 @@ class LoadLevel:
     the rate is only the throughput. `misses`: the goodput of a class is shown to be below its target, or `piles_up`:
     the number in the system is shown to grow, which meets no SLO for long. `offered_load` is the offered rate, for a
     closed loop the number in flight; None if not stated. Levels of one `kind` differ only in their load, those of one
-    `requests_kind` also in their arrivals.
+    `requests_kind` may also differ in their arrivals; None if classes without an SLO are part of the offered load.
     """
 
     stage: str
@@ -62,7 +62,7 @@ class LoadLevel:
     piles_up: bool = False
     offered_load: float | None = None
     kind: int = 0
-    requests_kind: int = 0
+    requests_kind: int | None = 0
     goodput: float | None = None  # of the class that `goodput_lower` is of, with the requests it was counted from
     requests: int | None = None
 
@@ -86,7 +86,7 @@ class LoadLevel:
 
         A trace states no rate.
         """
-        comparable = self.is_open and not closed.is_open and self.requests_kind == closed.requests_kind
+        comparable = self.is_open and not closed.is_open and None is not self.requests_kind == closed.requests_kind
         return self.offered_load > closed.requests_per_s if comparable and self.offered_load is not None else None
 
     @property
@@ -213,7 +213,11 @@ def levels_of(
             if load is None:
                 load = _sum([traffic.schedule.concurrency for traffic in stages[stage]])
             level = replace(level, offered_load=load, piles_up=piles_up, misses=misses)
-            level = replace(level, kind=kinds[stage], requests_kind=requests_kinds[stage])
+            level = replace(
+                level,
+                kind=kinds[stage],
+                requests_kind=requests_kinds[stage] if len(of) == len(stages[stage]) else None,
+            )
         found[stage] = level
     if not known_levels(found):
         return "no level of load is complete: none has stored tokens, requests and goodput"

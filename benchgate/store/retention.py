@@ -71,12 +71,7 @@ class Removed:
 
 
 def removable_runs(connection: Connection, policy: Policy, now: str) -> list[RemovableRun]:
-    """Return the runs whose raw records a policy allows to remove at `now` (RFC 3339 UTC), oldest first.
-
-    Raises UsageError where the store's own clock is not that far: removals are final.
-    """
-    if now > (known := clock.latest(connection)):
-        raise UsageError(f"this machine's clock says {now}, and the store's at most {known}; set it, then remove runs")
+    """Return the runs whose raw records a policy allows to remove at `now` (RFC 3339 UTC), oldest first."""
     sizes, found = _raw_sizes(connection), list[RemovableRun]()
     for run, since, why in _classify(connection, policy, now):
         if why is None and run.id in sizes:
@@ -96,7 +91,14 @@ def older_than(runs: Sequence[RemovableRun], age_s: float, now: str) -> list[Rem
 
 
 def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason: str) -> Removed:
-    """Remove the raw records of these runs. `reason` is the command behind it, and is stored with them."""
+    """Remove the raw records of these runs. `reason` is the command behind it, and is stored with them.
+
+    Raises UsageError where the store's own clock is not at `now` yet: removals are final.
+    """
+    with database.reading() as connection:
+        known = clock.latest(connection)
+    if now > known:
+        raise UsageError(f"this machine's clock says {now}, and the store's at most {known}; set it, then remove runs")
     gone, stayed = list[RemovableRun](), list[tuple[str, str]]()
     for run in runs:
         with database.reading() as connection:

@@ -177,7 +177,19 @@ def test_a_value_is_shown_on_its_own_side_of_a_bound(bound: float, apart: float)
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.5003, "500.3 ms"), (0.50045, "500.4 ms"), (0.501, "501 ms"), (0.5, "500 ms")]
+    ("value", "text"),
+    [(0.5003, "500.3 ms"), (0.50045, "500.4 ms"), (0.501, "501 ms"), (0.5, "500 ms"), (0.4995, "499 ms")],
 )
 def test_a_value_close_to_a_bound_has_more_digits(value: float, text: str) -> None:
     assert units.beside(units.show_duration, value, 0.5) == text
+
+
+@pytest.mark.parametrize("bound", [0.9, 0.95, 0.9555])
+def test_a_share_is_shown_on_its_own_side_of_a_bound_also_where_rounding_is_a_tie(bound: float) -> None:
+    for count in range(1600, 2001):
+        shown = float(units.beside(units.show_percent, count / 2000, bound).removesuffix(" %")) / 100
+        value = count / 2000
+        if abs(value - bound) > 1e-9:
+            assert (shown > bound + 1e-9, shown < bound - 1e-9) == (value > bound, value < bound), count
+        else:
+            assert shown == pytest.approx(bound, abs=1e-12)

@@ -135,17 +135,15 @@ gate:
         ("    - {metric: accuracy, stage: c4, margin: 5 points}\n", "", "nothing judges its answers"),
         ("accuracy, stage: c4", "accuracy, stage: c8", "give it `verify"),
         ("verify: 10%", "verify: 60%", "at most 50%"),
-        ("[add.yaml]", "[add.yaml, sort.yaml]", 'nothing judges its answers to "sort"'),
         ("output: 8 tokens}", "output: 8 tokens, session: {turns: 3}}", "among single requests"),
         ("[add.yaml]", "[{task: add.yaml, name: add@c4}]", "unknown key"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(old: str, new: str, problem: str) -> None:
-    text = TEXT.replace("stage: c4, margin", "stage: c4, task: add, margin") if "sort" in new else TEXT
-    assert old in text
+    assert old in TEXT
     parse_suite(TEXT, "s.yaml")
     with pytest.raises(SuiteError) as error:
-        parse_suite(text.replace(old, new), "s.yaml")
+        parse_suite(TEXT.replace(old, new), "s.yaml")
     assert problem in str(error.value)
 
 
@@ -194,13 +192,17 @@ def test_items_that_were_not_sent_or_lost_promote_nobody(missing: str) -> None:
         assert verdict(kept).outcome in (Outcome.INVALID, Outcome.BLOCK)
 
 
-def test_check_of_one_task_at_a_stage_judges_that_task_there_alone() -> None:
-    checks = [*CHECKS[:1], {**CHECKS[1], "task": "add"}, CHECKS[2]]
-    asked = suite(gate={"checks": checks})
+def test_every_task_that_was_sent_among_a_stage_needs_a_check_of_it() -> None:
+    of_add, of_sort = ({**CHECKS[1], "task": task} for task in ("add", "sort"))
     broken = (RIGHT[0], Answers(right_but(100, *range(25)), harness=KNOWN))
+    verdict = judge(suite(gate={"checks": [CHECKS[0], of_add, CHECKS[2]]}), evidence(ALL | {"sort@c4": broken}))
+    assert verdict.outcome is Outcome.INVALID
+    assert any("no check judges the answers to sort@c4" in guard.reason for guard in verdict.guards)
+    both = suite(gate={"checks": [CHECKS[0], of_add, of_sort, CHECKS[2]]})
     for name, outcome in (("add@c4", Outcome.BLOCK), ("sort@c4", Outcome.PASS)):
-        found = outcomes(judge(asked, evidence(ALL | {name: broken})))
-        assert found == {"accuracy": Outcome.PASS, "accuracy@add@c4": outcome, "accuracy@r8": Outcome.PASS}
+        found = outcomes(judge(both, evidence(ALL | {name: broken})))
+        assert found["accuracy@add@c4"] is outcome
+        assert judge(both, evidence(ALL | {name: broken})).outcome is Outcome.BLOCK
 
 
 def test_stage_that_sent_no_eval_item_promotes_nobody_where_no_task_can_be_sent() -> None:

@@ -80,6 +80,7 @@ def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expe
     [
         "What is 4111111111111112 times 2?",  # no check digit
         "at 2024-01-02 03:04:05, on 01/02/2024 10:30",
+        "05/12/24\u201306/12/24, 01 / 02 / 03 / 04 / 05, pages 200\u2013300 4000",
         "on 01 / 02 / 2024 10:30, 01\u201302\u20132024 10 30, 2024\u201101\u201102",
         "1\u202f234\u202f567, 200\u2013300, pages 100 \u2013 200 \u2013 3000, 0.1 / 0.25 / 0.125",
         "001 - 002 - 003 - 004, v1.10.0-2024, 10\u00a0000\u00a0000",
@@ -263,3 +264,18 @@ def test_no_text_keeps_a_rule_of_ours_busy(unit: str, monkeypatch: pytest.Monkey
 def test_none_stands_alone() -> None:
     with pytest.raises(UsageError, match="`none` stands alone"):
         redactor_of("email,none", ())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'Please review this config:\n\n[db]\npwd = ""\nport=8080\nhost=db1\n',
+        '.env\nPASSWORD=""\nPORT=5432\nDEBUG=1\n',
+        "x" * 186 + " " + "4" * 37 + " and what comes after it " * 20,
+        "redis://app@cache:6379,ops",
+    ],
+)
+def test_name_of_a_value_makes_no_find_inside_it(content: str) -> None:
+    asked = LoggedRequest("chat", "chat", messages=({"role": "user", "content": content},))
+    found, _ = redactor_of("key,email,iban,card,phone", ()).redact(asked)
+    assert found.messages == asked.messages

@@ -131,7 +131,7 @@ MESSAGES = {"model": "m", "max_tokens": 8, "system": "Be brief.", "messages": [U
             {"model": "m", "input": "Hi", "text": {"format": ANSWER, "verbosity": "low"}},
             {"response_format": {"type": "json_schema", "json_schema": {"name": "city", "schema": SCHEMA}}},
         ),
-        ({"model": "m", "input": "Hi", "text": {"format": {"type": "text"}}}, {"response_format": {"type": "text"}}),
+        ({"model": "m", "input": "Hi", "text": {"format": {"type": "text"}}}, {}),
         (
             {"messages": [USER], "functions": [FUNCTION], "function_call": {"name": "f"}},
             {

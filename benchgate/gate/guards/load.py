@@ -419,17 +419,18 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
     """
     if not traffic_classes(suite):
         return NotApplicable("no load was measured")
-    for place, region in product(traffic_classes(suite), tuple(suite.regions) or (None,)):
+    regions: tuple[str | None, ...] = tuple(suite.regions) or (None,)
+    for place, region in product(traffic_classes(suite), regions):
         counts = {arm: _uncounted_failures(run, suite, place, region, arm) for arm in arms_of(run)}
         for arm, (failed, of) in counts.items():
-            if failed > _MANY_FAILED * of:
+            if failed > max(_MANY_FAILED * of, len(regions) > 1):  # of a few requests, one may fail by chance
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
                 return _uncounted(run, place, region, arm, what)
         failed, of = counts[Arm.CANDIDATE]
         baseline_failed, total = counts.get(Arm.BASELINE, (0, 0))
         if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
-        if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha:
+        if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha / len(regions):
             what = f"{failed} of {of} requests of the candidate failed, {baseline_failed} of {total} of the baseline"
             return _uncounted(run, place, region, Arm.CANDIDATE, what)
     return None
@@ -479,8 +480,8 @@ def _uncounted_failures(
     executions = load_of(run, region_name(place.name, region), arm).values()
     of = sum(len(rows) for execution in executions for rows in execution.with_ramp)
     every = [check.metric for check in checks if check.metric != "rejected" and check.of is None]
-    if "error_rate" in every:
-        return 0, of
+    if "error_rate" in every or (every and place.schedule.verify_ratio is not None):
+        return 0, of  # eval items among a load are kept with its ramp, and judged by their accuracy
     classes = {"http_429" if check.metric == "rejected" else str(check.of) for check in checks}
     # The other metrics that count all failures leave the ramp out.
     sent = [rows for execution in executions for rows in ((execution.ramp,) if every else execution.with_ramp)]

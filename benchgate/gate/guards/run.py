@@ -105,7 +105,7 @@ def all_measured(run: Evidence, suite: Suite) -> Violation | None:
     """Flag missing or duplicated evidence.
 
     A planned start, request, eval task or shadow comparison has no record or two, a request of a load by regions names
-    none of them, or an eval was stopped early and no required check covers it.
+    none of them, or no check judges an eval that was stopped early or a task that was sent among a load.
     """
     found = measured_twice(run) or next(_missing(run, suite), None)
     return None if found is None else Violation(found, completion_remedy(run))
@@ -153,8 +153,14 @@ def _missing_task(run: Evidence, suite: Suite) -> str | None:
         if is_verifiable(*known) and not any(o.task == verified_name(task, stage) for o in first):
             return f"no item of task {task} was sent among the requests of stage {stage}"
     for name in stages:
-        if not any(stage_of_task(o.task) == name for o in first):
+        sent = [o.task for o in first if stage_of_task(o.task) == name]
+        if not sent:
             return f"no eval items were sent among the requests of stage {name}"
+        named = {check.task for check in suite.gate.checks if check.metric == "accuracy" and check.stage == name}
+        judged = {verified_name(task, name) for task in named if task is not None}
+        left = next((task for task in sent if not {task, suite.unit_name(task)} & judged), None)
+        if left is not None and named and not {None, "each"} & named:
+            return f"no check judges the answers to {left} among the requests of stage {name}"
     for task, arm in product(dict.fromkeys(o.task for o in run.quality), Arm):
         observation = quality_of(run, arm, task)
         if observation is None:

@@ -321,32 +321,26 @@ def task_is_judged(suite: Suite) -> Iterator[Fault]:
 
 @rule("gate.checks", "load.sweep", "load.workload", "load.workloads", "quality")
 def verification_is_judged(suite: Suite) -> Iterator[Fault]:
-    """Require evals and a check of every task for stages with `verify`, single requests there, and it for such checks.
+    """Require evals and a check for every stage with `verify`, single requests there, and `verify` for such checks.
 
-    A check without a task judges them all.
+    A guard requires a check of every task that was sent: which can be sent is not known before tasks are read.
     """
-    judged: dict[str | None, dict[str | None, int]] = {}
-    for number, check in enumerate(suite.gate.checks):
-        if check.metric == "accuracy":
-            judged.setdefault(check.stage, {})[check.task] = number
+    judged = {check.stage: number for number, check in enumerate(suite.gate.checks) if check.metric == "accuracy"}
     places = {traffic.stage: traffic for traffic in traffic_classes(suite)}
     for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
         path = ("load", "sweep", number, "verify")
-        checks = judged.get(stage.name, {})
+        check = judged.pop(stage.name, None)
         if stage.verify_ratio is None:
-            for at in checks.values():
+            if check is not None:
                 message = f'stage "{stage.name}" sends no eval items; give it `verify: 5%`'
-                yield Fault(("gate", "checks", at, "stage"), message)
+                yield Fault(("gate", "checks", check, "stage"), message)
         elif suite.quality is None:
             yield Fault(path, "sends items of `quality.tasks`, which this suite has not; add `quality`")
         elif (workload := places[stage.name].workload).session is not None or workload.sessions is not None:
             yield Fault(path, "sends items among single requests, and this workload has sessions; remove one of them")
-        elif suite.gate.checks and not {None, "each"} & set(checks):
-            unjudged = [f'"{task}"' for task in suite.quality.names if task not in checks]
-            if unjudged:
-                of = "" if not checks else f" to {' and '.join(unjudged)}"
-                example = f"{{metric: accuracy, stage: {stage.name}, margin: 5 points}}"
-                yield Fault(path, f"nothing judges its answers{of}; add {example}")
+        elif check is None and suite.gate.checks:
+            example = f"{{metric: accuracy, stage: {stage.name}, margin: 5 points}}"
+            yield Fault(path, f"nothing judges its answers; add {example}")
 
 
 @rule("gate.checks", "shadow")
