@@ -294,7 +294,9 @@ def beside(show: Show, value: float, bound: float) -> str:
         return show(value, digits=next(enough, DIGITS))
     enough = (digits for digits in range(DIGITS, _MOST_DIGITS) if _same_side(value, _round(value, digits), bound))
     digits = next(enough, _MOST_DIGITS)
-    return show(_round(value, digits), digits=digits)  # rounded once, for a tie could go the other way in another unit
+    # Rounded here, for a tie could go the other way in another unit; but a ratio below 1 is not shown as 1.
+    rounded = _round(value, digits)
+    return show(value if abs(value) < 1 <= abs(rounded) else rounded, digits=digits)
 
 
 def without_zeros(shown: str) -> str:
