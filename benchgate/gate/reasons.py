@@ -55,7 +55,7 @@ def check_title(spec: CheckSpec) -> str:
 
 
 def show_value(value: float | None, unit: Unit, bound: float | None = None) -> str:
-    """Format a measured value in its usual unit, on its own side of a `bound` beside it; a dash if there is none."""
+    """Format a measured value in its usual unit, not rounded across a `bound`; a dash if there is none."""
     if value is None:
         return "—"
     if math.isinf(value):

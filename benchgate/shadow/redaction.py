@@ -317,7 +317,7 @@ class Redactor:
             indent = _INDENT.match(text)
             shown = json.dumps(redacted, ensure_ascii=False, indent=indent and indent[1])
             text = json.dumps(redacted) if holds_half_a_pair(shown) else shown
-        # What stands in several values. A find that leaves no JSON is part of a value that no rule knows by itself.
+        # Finds that span several values. If replacing them would break the JSON, the text stays.
         return text if _json_values(self._text(text, _Placeholders())) is None else self._text(text, placeholders)
 
     def _text(self, text: str, placeholders: _Placeholders) -> str:

@@ -232,7 +232,7 @@ def _by_stage(suite: Suite) -> dict[str, list[TrafficClass]]:
 
 
 def _kinds(suite: Suite, *, by_arrivals: bool = True) -> dict[str, int]:
-    """Number the kinds of stages; those of one kind differ only in their load, or also in their arrivals.
+    """Number the kinds of stages; those of one kind differ in their load, and without `by_arrivals` in their arrivals.
 
     Their requests, SLOs and actions are the same.
     """

@@ -162,7 +162,7 @@ SIM: Mapping[str, SimFault] = {
                          "one of two replicas has eight times the latency",
                          load=expect("BLOCK", "INCONCLUSIVE", "WARN", "PASS")),
     "replica-lost": _set({"replicas": 2, "lose_replica_after": 30}, "one of two replicas is killed after 30 requests",
-                         load=expect("BLOCK", "INCONCLUSIVE", "WARN", "PASS")),  # by how many it was answering
+                         load=expect("BLOCK", "INCONCLUSIVE", "WARN", "PASS")),  # depends on its requests in flight
 }  # fmt: skip
 
 
