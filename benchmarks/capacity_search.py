@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchgate.model.metric import Slo
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request_metrics import Slo, meets_slo
+from benchgate.model.request_metrics import meets_slo
 from benchgate.sim.engine import Due, Engine, Job
 from benchgate.sim.settings import sim_settings
 from benchgate.stats.capacity_search import (

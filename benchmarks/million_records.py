@@ -32,8 +32,8 @@ from benchgate.load.shards import Level, PlannedRequests, Shard
 from benchgate.load.spool import Spool, SpoolEntry
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import Slo
 from benchgate.model.records import FloatArray, RequestColumns
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, LoadObservation, Run, RunStatus
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Limits

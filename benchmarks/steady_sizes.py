@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from benchgate.model import request_metrics
+from benchgate.model.metric import Slo
 from benchgate.model.records import RequestColumns
 from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
@@ -35,7 +36,7 @@ from benchmarks.lies import OWN_MACHINE
 from benchmarks.tables import in_table
 
 SIZES = (64, 160, 480)
-SLO = request_metrics.Slo(ttft_s=0.5)
+SLO = Slo(ttft_s=0.5)
 _ALPHA = 0.025  # one-sided
 
 Figure = tuple[float, float, float]

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.evidence.blocks import Measure
 from benchgate.gate.evidence.items import is_continuous, units_of
-from benchgate.model.metric import LATENCY_METRICS, METRICS, QUANTILES, STAGE_METRICS, TASK_METRICS, TELEMETRY_METRICS
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import (
+    LATENCY_METRICS,
+    METRICS,
+    QUANTILES,
+    STAGE_METRICS,
+    TASK_METRICS,
+    TELEMETRY_METRICS,
+    Slo,
+)
 from benchgate.model.run import Evidence
 from benchgate.suite.checks import Check, judges, regions_of
 from benchgate.suite.quality import stage_of_task, verified_name

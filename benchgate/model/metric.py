@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -264,3 +265,16 @@ SESSION_METRICS = ("session_e2e", "session_success")
 def noise_metric(metric: str) -> str:
     """Return the metric whose noise from block to block is this one's: a cost varies as the pace it is divided by."""
     return "output_throughput" if metric == "usd_per_million_output_tokens" else metric
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """Bounds that one request must meet to be good; None is no bound."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+
+    def restated(self, inflation: float) -> Slo:
+        """Return the bounds for requests whose usage counts exp(`inflation`) times the tokens of their text."""
+        return self if self.tpot_s is None else replace(self, tpot_s=self.tpot_s / math.exp(inflation))

@@ -11,12 +11,12 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from benchgate.model.metric import Slo
 from benchgate.model.records import ABSENT, ACCEPTED_FINISH, BoolArray, FloatArray, IntArray, RequestColumns
 
 _NS = 1e-9
@@ -155,19 +155,6 @@ def quantiles(values: FloatArray, shares: Sequence[float]) -> tuple[float | None
     ranks = [max(math.ceil(n * share - 1), 0) for share in shares]
     placed = np.partition(applicable, sorted(set(ranks)))
     return tuple(float(placed[rank]) for rank in ranks)
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Bounds that one request must meet to be good; None is no bound."""
-
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    e2e_s: float | None = None
-
-    def restated(self, inflation: float) -> Slo:
-        """Return the bounds for requests whose usage counts exp(`inflation`) times the tokens of their text."""
-        return self if self.tpot_s is None else replace(self, tpot_s=self.tpot_s / math.exp(inflation))
 
 
 def meets_slo(columns: RequestColumns, slo: Slo) -> BoolArray:

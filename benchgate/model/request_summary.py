@@ -18,8 +18,8 @@ import numpy.typing as npt
 from benchgate.model import request_metrics
 from benchgate.model.columns import concatenate_columns, select_rows
 from benchgate.model.histogram import TimeHistogram
+from benchgate.model.metric import Slo
 from benchgate.model.records import ABSENT, IntArray, RequestColumns
-from benchgate.model.request_metrics import Slo
 
 EXACT_RECORDS = 10_000_000
 """Most records of a class of traffic that are merged one by one; beyond, they are summarised."""

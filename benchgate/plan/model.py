@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from benchgate.model.arrivals import TracedRequest, peak_rps
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.deployment import Arm
 from benchgate.model.records import IntArray
 from benchgate.model.request import MediaKind, ModelRequest
+from benchgate.plan.arrivals import peak_rps
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.stages import traffic_name
 

@@ -17,17 +17,10 @@ from typing import overload
 
 import numpy as np
 
-from benchgate.model.arrivals import (
-    TracedRequest,
-    arrival_blocks_ns,
-    arrival_offsets_ns,
-    mean_rps,
-    profile_offsets_ns,
-    ramp_offsets_ns,
-    replayed_offsets_ns,
-)
+from benchgate.model.arrivals import TracedRequest, mean_rps, replayed_offsets_ns
 from benchgate.model.records import IntArray
 from benchgate.model.request import MediaKind, ModelRequest
+from benchgate.plan.arrivals import arrival_blocks_ns, arrival_offsets_ns, profile_offsets_ns, ramp_offsets_ns
 from benchgate.plan.model import (
     ClientCancellation,
     GeneratedRequests,

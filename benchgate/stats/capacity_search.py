@@ -16,8 +16,9 @@ from typing import Literal
 
 import numpy as np
 
+from benchgate.model.metric import Slo
 from benchgate.model.records import FloatArray, IntArray, RequestColumns
-from benchgate.model.request_metrics import Slo, e2e_s, meets_slo, succeeded, tpot_s, ttft_s
+from benchgate.model.request_metrics import e2e_s, meets_slo, succeeded, tpot_s, ttft_s
 from benchgate.stats.clusters import effective_sample_size
 from benchgate.stats.distributions import Limits, check_alpha, norm_sf
 from benchgate.stats.proportions import clopper_pearson, share_above_p, share_below_p

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from benchgate import units
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import Slo
 from benchgate.suite.stages import (
     LISTED_IN_FLIGHT,
     LISTED_REQUESTS,

@@ -7,15 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, Strict, ValidationError, ValidationInfo, field_validator, model_validator
 
-from benchgate.model.arrivals import (
-    ArrivalProcess,
-    RateProfile,
-    linear_ramp,
-    parse_arrival,
-    rate_bursts,
-    rate_steps,
-)
-from benchgate.model.request_metrics import Slo
+from benchgate.model.arrivals import ArrivalProcess, RateProfile, linear_ramp, parse_arrival, rate_bursts, rate_steps
+from benchgate.model.metric import Slo
 from benchgate.suite.simulator import MOST_REPLICAS
 from benchgate.suite.types import (
     ArrivalText,

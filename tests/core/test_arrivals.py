@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from benchgate.model.arrivals import arrival_offsets_ns
+from benchgate.plan.arrivals import arrival_offsets_ns
 
 Process = Literal["poisson", "constant", "gamma"]
 

@@ -14,7 +14,7 @@ from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.shares import Tally, tally_of
 from benchgate.gate.policy import CheckSpec, concrete_checks, judged_by
 from benchgate.model.deployment import Arm
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import Slo
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Outcome
 from benchgate.stats.distributions import Limits

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchgate.model import request_metrics
-from benchgate.model.metric import METRIC_NAMES
+from benchgate.model.metric import METRIC_NAMES, Slo
 from benchgate.model.records import ACCEPTED_FINISH, ErrorClass, FloatArray, RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request_metrics import Slo
 
 NS = 1e-9
 

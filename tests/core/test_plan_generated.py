@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from benchgate.load.shards import PlannedRequests, stage_shard
-from benchgate.model.arrivals import arrival_offsets_ns
 from benchgate.model.deployment import Arm
+from benchgate.plan.arrivals import arrival_offsets_ns
 from benchgate.plan.client_demand import stage_demands
 from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest
 from benchgate.plan.preview import preview

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchgate.model.arrivals import ArrivalProcess, ramp_offsets_ns
+from benchgate.model.arrivals import ArrivalProcess
+from benchgate.plan.arrivals import ramp_offsets_ns
 from benchgate.plan.model import Material, PlannedClass, RampSource, RecordedRequest
 from benchgate.plan.requests import POOL_UNITS
 from benchgate.plan.schedule import Plan, look_stage

@@ -16,10 +16,10 @@ from benchgate.model.arrivals import (
     Segment,
     linear_ramp,
     parse_arrival,
-    profile_offsets_ns,
     rate_bursts,
     rate_steps,
 )
+from benchgate.plan.arrivals import instants_s, profile_offsets_ns
 
 POISSON, CONSTANT = ArrivalProcess("poisson"), ArrivalProcess("constant")
 CLIMB = linear_ramp(2, 20, 60)  # cumulative rate 2t + 0.15t², in all 660
@@ -60,7 +60,7 @@ def test_requests_are_the_integral_of_the_rate(profile: RateProfile, requests: i
 
 def test_inverse_of_a_ramp_is_the_root_of_its_quadratic() -> None:
     # 2t + 0.15 t² = 0, 35, 165, 399, 660 at t = 0, 10, 27.1..., 45.2..., 60
-    instants = CLIMB.instants_s(np.array([0.0, 35.0, 165.0, 399.0, 660.0]))
+    instants = instants_s(CLIMB, np.array([0.0, 35.0, 165.0, 399.0, 660.0]))
     roots = [max(np.roots([0.15, 2.0, -mass])) for mass in (35.0, 165.0, 399.0)]
     assert instants.tolist() == pytest.approx([0, *roots, 60])
     assert instants[1] == pytest.approx(10)
@@ -68,14 +68,14 @@ def test_inverse_of_a_ramp_is_the_root_of_its_quadratic() -> None:
 
 def test_inverse_of_a_ramp_down_is_that_of_the_ramp_up_seen_from_the_end() -> None:
     mass = np.linspace(0, 660, 12)
-    down = linear_ramp(20, 2, 60).instants_s(mass)
-    assert down.tolist() == pytest.approx((60 - CLIMB.instants_s(660 - mass)).tolist())
+    down = instants_s(linear_ramp(20, 2, 60), mass)
+    assert down.tolist() == pytest.approx((60 - instants_s(CLIMB, 660 - mass)).tolist())
 
 
 def test_inverse_of_steps_goes_by_each_step_in_turn() -> None:
     profile = rate_steps([(2, 20), (4, 20), (10, 1)])
     # 40 requests by 20 s, 120 by 40 s, 130 by 41 s
-    assert profile.instants_s(np.array([1.0, 40.0, 41.0, 120.0, 125.0, 130.0])).tolist() == pytest.approx(
+    assert instants_s(profile, np.array([1.0, 40.0, 41.0, 120.0, 125.0, 130.0])).tolist() == pytest.approx(
         [0.5, 20, 20.25, 40, 40.5, 41]
     )
 
@@ -162,7 +162,7 @@ def test_offsets_ascend_within_the_profile_whatever_it_is(
 @given(segments=st.lists(_SEGMENTS, min_size=1, max_size=5), share=st.floats(0, 1))
 def test_integral_up_to_an_instant_is_what_the_instant_was_asked_for(segments: list[Segment], share: float) -> None:
     profile = RateProfile(tuple(segments))
-    (at_s,) = profile.instants_s(np.array([share * profile.mass]))
+    (at_s,) = instants_s(profile, np.array([share * profile.mass]))
     # By the trapezoid rule, which is exact on straight lines, one segment after the other.
     integral, begin_s = 0.0, 0.0
     for segment in segments:

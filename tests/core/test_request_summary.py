@@ -19,8 +19,8 @@ from benchgate.load.standalone.run import describe, offered_load
 from benchgate.model import request_metrics
 from benchgate.model.columns import select_rows
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
+from benchgate.model.metric import Slo
 from benchgate.model.records import ErrorClass, RequestColumns, TokenSource
-from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import TIMES, RecordSample, RequestSummary
 from benchgate.model.run import ClientUse
 from benchmarks.gate_million import answered

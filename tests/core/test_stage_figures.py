@@ -10,7 +10,7 @@ import pytest
 from benchgate.gate.summary.figures import Estimate, attainment, stage_figures
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import Slo
 from benchgate.model.run import LoadObservation, MetricRow
 from tests.fakes import evidence as fake
 from tests.fakes.blocks import block

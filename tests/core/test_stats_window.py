@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchgate.model.metric import Slo
 from benchgate.model.records import ErrorClass, RequestColumns, RequestRecord, TokenSource
-from benchgate.model.request_metrics import Slo
 from benchgate.stats.capacity_search import Backlog, evaluate_probe, look_counts, steady_window
 
 S = 1_000_000_000

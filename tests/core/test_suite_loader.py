@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchgate.errors import SuiteError, UsageError
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import Slo
 from benchgate.suite.deployment import resolve_secret
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import rule_problems, with_arms

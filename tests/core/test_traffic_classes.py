@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import Slo
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import Stage

@@ -9,7 +9,8 @@ import pytest
 
 from benchgate.errors import TargetError, UsageError
 from benchgate.load.standalone.search import SearchOptions, run_search
-from benchgate.model.request_metrics import Slo, meets_slo
+from benchgate.model.metric import Slo
+from benchgate.model.request_metrics import meets_slo
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.stats.capacity_search import SearchSettings

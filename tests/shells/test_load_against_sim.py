@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchgate.model import request_metrics
+from benchgate.model.metric import Slo
 from benchgate.model.records import ErrorClass, RequestColumns
-from benchgate.model.request_metrics import Slo
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import FAULTS

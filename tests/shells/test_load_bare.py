@@ -22,9 +22,9 @@ from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import SyntheticRequests, describe, run_load_test, schedule_blocks_ns
 from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import Slo
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedRequest
 from benchgate.targets.dialect import DIALECTS, Target

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from benchgate.model import request_metrics
+from benchgate.model.metric import Slo
 from benchgate.model.records import ErrorClass
-from benchgate.model.request_metrics import Slo
 from tests.fakes.scripted_server import (
     ABORT,
     CLOSE,

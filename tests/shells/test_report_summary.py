@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import Slo
 from benchgate.model.records import ABSENT, ErrorClass, RequestColumns, ShadowItem
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import ClientUse, LoadObservation, ShadowObservation
 from benchgate.report.sections.load import knee_line, knee_sweeps
 from benchgate.report.sections.shadow import summarise_shadow

@@ -12,9 +12,9 @@ from benchgate.errors import TargetError
 from benchgate.load.decode.sse import EventParser
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import Slo
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request import Endpoint
-from benchgate.model.request_metrics import Slo
 from benchgate.plan.items import ShadowPrompt
 from benchgate.shadow.mirror import mirror
 from benchgate.suite.quality import Shadow

@@ -20,9 +20,9 @@ from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import PER_ACCELERATOR_UNITS
+from benchgate.model.metric import PER_ACCELERATOR_UNITS, Slo
 from benchgate.model.records import RequestColumns
-from benchgate.model.request_metrics import Slo, mean_decoding_requests
+from benchgate.model.request_metrics import mean_decoding_requests
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Unit
 from benchgate.stats.capacity_search import (

@@ -23,9 +23,9 @@ from benchgate.gate.decision import CannotJudge, inconclusive, invalid
 from benchgate.gate.evidence.costs import block_cost, output_tokens
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metric import COST_METRICS, MEAN, METRICS
+from benchgate.model.metric import COST_METRICS, MEAN, METRICS, Slo
 from benchgate.model.records import FloatArray
-from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS, Slo, succeeded
+from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.quantiles import min_n_for_quantile
 

@@ -18,8 +18,8 @@ from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accel
 from benchgate.gate.evidence.intervals import block_limits, block_mean
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment, usd_per_million_tokens
+from benchgate.model.metric import Slo
 from benchgate.model.records import RequestColumns
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation, Run
 from benchgate.stats.distributions import Limits
 from benchgate.suite.deployment import DeploymentSpec

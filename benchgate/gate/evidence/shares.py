@@ -9,8 +9,8 @@ import numpy as np
 
 from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.model import request_metrics
+from benchgate.model.metric import Slo
 from benchgate.model.records import ABSENT, BoolArray, ErrorClass, FloatArray, RequestColumns
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation
 
 Tally = Callable[[LoadObservation], tuple[int, int]]

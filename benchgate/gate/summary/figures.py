@@ -25,8 +25,8 @@ from benchgate.gate.guards.base import SPEED_METRICS
 from benchgate.gate.policy import CheckSpec, concrete_checks
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.metric import METRICS, POINTS_METRICS
-from benchgate.model.request_metrics import LATENCIES, Slo
+from benchgate.model.metric import METRICS, POINTS_METRICS, Slo
+from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ItemRegression, accuracy_regression, score_regression, score_retention

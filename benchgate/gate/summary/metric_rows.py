@@ -23,9 +23,8 @@ from benchgate.gate.evidence.intervals import ALPHA, block_limits, block_mean, i
 from benchgate.gate.evidence.items import is_continuous
 from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.gate.summary.figures import TaskFigures, task_figures
-from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import MEAN, MEAN_METRICS, PER_ACCELERATOR, QUANTILES
+from benchgate.model.metric import MEAN, MEAN_METRICS, PER_ACCELERATOR, QUANTILES, Slo
 from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
@@ -153,9 +152,7 @@ def _mean_rows(evidence: Evidence, stage: str) -> Iterator[MetricRow]:
                 yield _row(arm, metric, value, len(values), limits, statistic=MEAN, stage=stage)
 
 
-def _rates(
-    evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: request_metrics.Slo | None
-) -> dict[str, _Number]:
+def _rates(evidence: Evidence, arm: Arm, blocks: list[LoadObservation], slo: Slo | None) -> dict[str, _Number]:
     deployment = evidence.run.arms[arm]
     rates: dict[str, _Number] = {}
     for name, of in THROUGHPUTS.items():
@@ -174,7 +171,7 @@ def _rates(
     return rates
 
 
-def _shares(blocks: Sequence[LoadObservation], slo: request_metrics.Slo | None) -> dict[str, _Number]:
+def _shares(blocks: Sequence[LoadObservation], slo: Slo | None) -> dict[str, _Number]:
     failed = Counts.of(blocks, tally_of("error_rate", slo))
     shares: dict[str, _Number] = {
         "error_rate": (failed.share if failed.scheduled else None, intervals.miss_limits(failed))

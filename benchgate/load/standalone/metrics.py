@@ -18,9 +18,8 @@ from benchgate.load.stage_summary import ClassSummary, StageSummary
 from benchgate.model import request_metrics
 from benchgate.model.columns import concatenate_columns, select_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import QUANTILES
+from benchgate.model.metric import QUANTILES, Slo
 from benchgate.model.records import BoolArray, FloatArray, IntArray, RequestColumns
-from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import TIMES, TimeCounts
 from benchgate.model.run import MetricRow
 from benchgate.stats.distributions import Limits

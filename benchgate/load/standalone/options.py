@@ -24,12 +24,12 @@ from benchgate.model.arrivals import (
     linear_ramp,
     mean_rps,
     parse_arrival,
-    peak_rps,
     replayed_offsets_ns,
 )
 from benchgate.model.client import ClientProfile
+from benchgate.model.metric import Slo
 from benchgate.model.request import ENDPOINTS, Endpoint, endpoint_at
-from benchgate.model.request_metrics import Slo
+from benchgate.plan.arrivals import peak_rps
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT

@@ -27,21 +27,15 @@ from benchgate.load.standalone.options import LoadOptions, Prompts
 from benchgate.load.warmup import MOST_ROUNDS, WarmedUp, WarmupClass, warm_up
 from benchgate.load.workers import Fleet
 from benchgate.model import request_metrics
-from benchgate.model.arrivals import (
-    TracedRequest,
-    arrival_blocks_ns,
-    arrival_blocks_within_ns,
-    profile_offsets_ns,
-    ramp_offsets_ns,
-)
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.deployment import Arm
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
-from benchgate.model.metric import TREND_UNITS
+from benchgate.model.metric import TREND_UNITS, Slo
 from benchgate.model.records import ErrorClass, FloatArray, IntArray
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
-from benchgate.model.request_metrics import Slo
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
+from benchgate.plan.arrivals import arrival_blocks_ns, arrival_blocks_within_ns, profile_offsets_ns, ramp_offsets_ns
 from benchgate.plan.media import data_url, speech_wav
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts

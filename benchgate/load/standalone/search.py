@@ -23,7 +23,7 @@ from benchgate.load.standalone.run import (
     with_model,
 )
 from benchgate.load.warmup import mean_service_s, ramp_service_s
-from benchgate.model.request_metrics import Slo
+from benchgate.model.metric import Slo
 from benchgate.model.verdict import Outcome
 from benchgate.stats.capacity_search import PlannedLook, Probe, SearchSettings, search_result
 from benchgate.suite.load import LEAST_REQUESTS

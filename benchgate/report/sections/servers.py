@@ -16,8 +16,9 @@ from benchgate.gate.evidence.client_strain import STRAINED_SHARE, strains
 from benchgate.gate.summary.bottleneck import Bottleneck, bottleneck
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import Slo
 from benchgate.model.records import BoolArray, FloatArray, RequestColumns
-from benchgate.model.request_metrics import Slo, meets_slo, succeeded
+from benchgate.model.request_metrics import meets_slo, succeeded
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.model.verdict import ReplicaFigures, Verdict

@@ -15,8 +15,8 @@ from benchgate.gate.comparison import by_adapter
 from benchgate.gate.summary.figures import StageFigures, stage_figures
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.metric import Slo
 from benchgate.model.records import BoolArray, FloatArray, RequestColumns
-from benchgate.model.request_metrics import Slo
 from benchgate.model.run import LoadObservation
 from benchgate.report import display
 from benchgate.report.comparability import Side, Sides
