@@ -86,10 +86,6 @@ def _init_from_endpoints(
     purpose: Purpose | None,
 ) -> None:
     """Write a suite for two endpoints with its evals, a waiver file and a workflow, once both have responded."""
-    from benchgate.init.files import CALLED, new_paths, render_files, write_files
-    from benchgate.init.probe import EndpointOption, probe_endpoints
-    from benchgate.model.deployment import Arm
-
     first, second = urls
     if first is None or second is None:
         missing = "--baseline" if first is None else "--candidate"
@@ -97,6 +93,10 @@ def _init_from_endpoints(
     suite = file or Path("suite.yaml")
     if suite.is_absolute() or ".." in suite.parts:
         raise UsageError(f"{suite} is not inside the folder that is written into; choose that with --dir")
+    from benchgate.init.files import CALLED, new_paths, render_files, write_files  # slow to import
+    from benchgate.init.probe import EndpointOption, probe_endpoints
+    from benchgate.model.deployment import Arm
+
     new_paths(folder, suite)  # before any request
     model, key = _baseline_and_candidate("--model", models), _baseline_and_candidate("--api-key-env", keys)
     named = (
