@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 
@@ -37,8 +38,8 @@ def merge_shards(urls: Sequence[str], *, exact: int = EXACT_RECORDS) -> dict[str
     """Return the document of a load test from the shards in these folders, as `run_load_test` does.
 
     A shard that is missing, late, unlike the others, saturated, lost or stopped is a fault that names it; what the
-    others measured is kept. With more than `exact` records memory holds one shard at a time. Raises UsageError without
-    shards, with two of the same number, and where a trace, prompts or a secret are needed and not here.
+    others measured is kept. With more than `exact` records memory holds a few shards at a time. Raises UsageError
+    without shards, with two of the same number, and where a trace, prompts or a secret are needed and not here.
     """
     with ExitStack() as stack:
         found: dict[int, _Found] = {}
@@ -74,34 +75,38 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
 
     labelled = any(one.begin.region is not None for one in found.values())
 
+    def read(share: Shard) -> StageResult:
+        """Return the result of a shard, with its name in the faults."""
+        one = found.get(share.worker)
+        if one is None:
+            return lost_worker(share, f"shard {share.worker}/{stage.shards} is missing: it was never begun")
+        result = _read(one, replace(share, region=one.begin.region), stage, target, options)
+        if labelled and one.begin.region is None:
+            unlabelled = f"{one.begin.name} has no --region, and others have"
+            result = replace(result, client=replace(result.client, faults=(*result.client.faults, unlabelled)))
+        if has_clocks:
+            result = _with_clock(result, one.begin, whole.start_tolerance_ns)
+        return replace(result, region=one.begin.region)
+
     def results() -> Iterator[StageResult]:
-        """Read one shard after another, and note what is in each."""
-        for share in shares:
-            one = found.get(share.worker)
-            name = f"shard {share.worker}/{stage.shards}" if one is None else one.begin.name
-            if one is None:
-                result = lost_worker(share, f"{name} is missing: it was never begun")
-            else:
-                result = _read(one, replace(share, region=one.begin.region), stage, target, options)
-                if labelled and one.begin.region is None:
-                    unlabelled = f"{name} has no --region, and others have"
-                    result = replace(result, client=replace(result.client, faults=(*result.client.faults, unlabelled)))
-                if has_clocks:
-                    result = _with_clock(result, one.begin, whole.start_tolerance_ns)
+        """Yield one shard after another, and note what is in each."""
+        for share, result in zip(shares, _read_ahead(read, shares), strict=True):
             if strays and not rows:
                 fault = f"{' and '.join(strays)} belong to a load test of another number of shards than {stage.shards}"
                 result = replace(result, client=replace(result.client, faults=(*result.client.faults, fault)))
+            begin = found[share.worker].begin if share.worker in found else None
+            name = f"shard {share.worker}/{stage.shards}" if begin is None else begin.name
             rows.append(
                 {
                     "shard": share.worker,
-                    "host": None if one is None else one.begin.host,
-                    "region": None if one is None else one.begin.region,
-                    "clock": None if one is None else asdict(one.begin.clock),
+                    "host": None if begin is None else begin.host,
+                    "region": None if begin is None else begin.region,
+                    "clock": None if begin is None else asdict(begin.clock),
                     "requests": sum(group.recorded for group in result.classes),
                     "faults": [fault.removeprefix(f"{name} ") for fault in result.client.faults],
                 }
             )
-            yield result if one is None else replace(result, region=one.begin.region)
+            yield result
 
     records = sum(one.files.recorded() for one in found.values())
     together = merge_shares(results(), records, offered_load(options), exact=exact)
@@ -110,6 +115,18 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
     if together.regions:
         document = with_regions(document, options, engine, together.regions, partial=partial)
     return {**document, "shards": rows}
+
+
+def _read_ahead(read: Callable[[Shard], StageResult], shares: Sequence[Shard]) -> Iterator[StageResult]:
+    """Yield the result of each share. The next one is unpacked, half of the work, while the caller uses one."""
+    with ThreadPoolExecutor(1) as pool:
+        following: Future[StageResult] | None = None
+        for share in shares:
+            current, following = following, pool.submit(read, share)
+            if current is not None:
+                yield current.result()
+        if following is not None:
+            yield following.result()
 
 
 def _options(stage: ShardedStage) -> LoadOptions:
