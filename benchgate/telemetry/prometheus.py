@@ -126,9 +126,13 @@ class PrometheusSource:
         self._client.close()
 
     def fetch(self) -> QueryResult:
-        """Query values and scrape times. Raises UnreadError."""
+        """Query values and scrape times. Raises UnreadError.
+
+        The times come first: a scrape between the two queries then makes values look older than they are, never newer.
+        """
         series = self._query.series
-        return QueryResult(self._send(series), self._send(f"timestamp({series})"))
+        scrapes = self._send(f"timestamp({series})")
+        return QueryResult(self._send(series), scrapes)
 
     def _send(self, query: str) -> bytes:
         target = self._query.target

@@ -21,6 +21,7 @@ from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.targets.dialect import Target, dialect_of
+from benchgate.telemetry.prometheus import PrometheusSource
 from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import process_marker, sources_of
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, json_response
@@ -149,6 +150,28 @@ def test_prometheus_tells_replicas_apart_and_its_last_scrape_is_after_the_stage(
     assert [seen.of(replica).change(Counter.REQUESTS) for replica in seen.replicas] == [12, 12]
     assert less.change(Counter.REQUESTS) is None
     assert less.problems == ("Prometheus has series of 2 replicas, and `ready` declares 3",)
+
+
+def test_values_are_never_older_than_the_scrape_that_they_are_dated_by() -> None:
+    asked = iter((100.0, 115.0))  # Prometheus scrapes between the two queries
+
+    def answer(received: Received) -> Iterable[Step]:
+        scraped_s = next(asked)
+        is_time = parse_qs(urlsplit(received.path).query)["query"][0].startswith("timestamp(")
+        labels = {"__name__": "vllm:num_preemptions_total", "instance": "a"}
+        sample = {"metric": labels, "value": [120.0, str(scraped_s if is_time else scraped_s * 10)]}
+        yield json_response({"status": "success", "data": {"resultType": "vector", "result": [sample]}})
+
+    with ScriptedServer(answer) as server:
+        spec = DeploymentSpec.model_validate(
+            {"url": server.url, "model": "m", "metrics": {"prometheus": server.url, "selector": "{}"}}
+        )
+        query = sources_of(spec, Target(Arm.CANDIDATE, server.url, "m", dialect_of(spec)), {}).prometheus
+        assert query is not None
+        with PrometheusSource(query) as source:
+            (sample,), age_s, scraped_s = source.fetch().read()
+    assert sample.value / 10 >= scraped_s
+    assert (age_s, scraped_s) == (20.0, 100.0)
 
 
 @pytest.mark.parametrize(
