@@ -149,14 +149,7 @@ class TelemetryWindow:
     @property
     def restarted_replicas(self) -> tuple[str, ...]:
         """Return the names of replicas that were restarted within the window, as far as they report it."""
-        return tuple(replica.name for replica in self.replicas if self.of(replica).fell)
-
-    @property
-    def fell(self) -> bool:
-        """Return True if another process answered, or a counter of the server fell, also between distant samples."""
-        counters = [word for word in Counter if word is not Counter.GPU_ENERGY_J]
-        reported = ([v for r in self.readings if (v := r.values.get(word)) is not None] for word in counters)
-        return len(self.markers) > 1 or any(other < one for values in reported for one, other in pairwise(values))
+        return tuple(replica.name for replica in self.replicas if self.of(replica).restarted)
 
     def change(self, word: Counter) -> float | None:
         """Return the growth of a counter over the stage; None when not reported at both ends, or after a restart."""
@@ -207,15 +200,14 @@ class TelemetryWindow:
 
     @property
     def restarted(self) -> bool:
-        """Return True if another process answered within the window, or a counter of the server (not energy) fell."""
+        """Return True if another process answered within the window, or a counter of the server (not energy) fell.
+
+        Each value is compared with the last one that was reported: a server that is down in between reports nothing.
+        """
         counters = [word for word in Counter if word is not Counter.GPU_ENERGY_J]
-        if len(self.markers) > 1 or self.restarted_replicas:
-            return True
-        return any(
-            word in one.values and other.values.get(word, one.values[word]) < one.values[word]
-            for one, other in pairwise(self.readings)
-            for word in counters
-        )
+        reported = ([v for r in self.readings if (v := r.values.get(word)) is not None] for word in counters)
+        fell = any(other < one for values in reported for one, other in pairwise(values))
+        return fell or len(self.markers) > 1 or bool(self.restarted_replicas)
 
     def ratio(self, part: Counter, whole: Counter) -> float | None:
         """Return the growth of one counter over that of another; None if unreported or nothing was counted."""

@@ -75,6 +75,14 @@ def test_a_restart_leaves_no_change() -> None:
         assert seen.change(Counter.REQUESTS) is None
 
 
+def test_a_restart_is_seen_although_the_server_was_down_at_the_samples_in_between() -> None:
+    counted = (2000.0, 2000.0, None, None, 0.0, 1060.0)
+    samples = (at(i, {} if n is None else {Counter.REQUESTS: n}, None) for i, n in enumerate(counted))
+    seen = window(*samples)
+    assert seen.restarted
+    assert seen.change(Counter.REQUESTS) is None
+
+
 def test_energy_that_falls_is_no_restart_of_the_server() -> None:
     assert not window(at(0, {Counter.GPU_ENERGY_J: 5.0}), at(1, {Counter.GPU_ENERGY_J: 1.0})).restarted
 
