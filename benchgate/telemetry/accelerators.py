@@ -5,6 +5,7 @@ A page belongs to the first exporter whose names and device label are on it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ class Exporter:
     """An exporter of accelerators' metrics.
 
     `device` is the label that identifies an accelerator. `number` finds its number in that label; None: the exporter
-    does not number them. `part` labels the parts of an accelerator, `group` the sums over several.
+    does not number them. `part` labels the parts of an accelerator, `group` the sums over several. `partition` labels
+    partitions that are devices of their own, of which the first alone reports what is measured of the whole.
     """
 
     names: MetricNames
@@ -38,6 +40,7 @@ class Exporter:
     driver: str | None = None
     part: str | None = None
     group: str | None = None
+    partition: str | None = None
 
 
 _PERCENT = 0.01
@@ -105,7 +108,13 @@ _AMD_SOURCE = (
     "ROCm/device-metrics-exporter pkg/amdgpu/gpuagent/gpuagent_gpu_metrics.go, docs/configuration/metricslist.md @ "
     "0778d3ab4d66fce90f0ca846e114be1d976f3e35"
 )
-_AMD_KINDS = ("card_series", "card_model")
+
+
+def _amd_exporter(prefix: str) -> Exporter:
+    kinds = ("card_series", "card_model")
+    return Exporter(_amd(prefix), _AMD_SOURCE, "gpu_id", _WHOLE, kinds, "driver_version", partition="gpu_partition_id")
+
+
 EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
     {
         "DCGM": Exporter(
@@ -116,8 +125,8 @@ EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
             ("modelName",),
             "DCGM_FI_DRIVER_VERSION",
         ),
-        "AMD": Exporter(_amd(""), _AMD_SOURCE, "gpu_id", _WHOLE, _AMD_KINDS, "driver_version"),
-        "AMD with a prefix": Exporter(_amd("amd_"), _AMD_SOURCE, "gpu_id", _WHOLE, _AMD_KINDS, "driver_version"),
+        "AMD": _amd_exporter(""),
+        "AMD with a prefix": _amd_exporter("amd_"),
         "XPU Manager": Exporter(
             _XPUM,
             "intel/xpumanager rest/prometheus_exporter/prometheus_exporter_types.py @ "
@@ -142,8 +151,19 @@ EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
 )
 
 
-def read_accelerators(text: str, devices: Collection[int] | None) -> Mapping[TelemetryMetric, float]:
-    """Read an exporter's values for these accelerators, None for all. Raises BadPageError."""
+@dataclass(frozen=True, slots=True)
+class AcceleratorReading:
+    """Figures of all accelerators of a deployment together, and why some are left out."""
+
+    values: Mapping[TelemetryMetric, float]
+    problems: tuple[str, ...] = ()
+
+
+def read_accelerators(text: str, devices: Collection[int] | None) -> AcceleratorReading:
+    """Read an exporter's values for these accelerators, None for all. Raises BadPageError.
+
+    A figure that one of them lacks is left out: a sum over the others would be too small.
+    """
     exporter, samples = _recognise(text)
     if exporter is None:
         raise BadPageError("it names no accelerator; expected a page of " + ", ".join(EXPORTERS))
@@ -153,7 +173,50 @@ def read_accelerators(text: str, devices: Collection[int] | None) -> Mapping[Tel
         samples = [sample for sample in samples if _number_of(sample, exporter) in devices]
         if not samples:
             raise BadPageError("it names none of these accelerators")
-    return read_values(samples, exporter.names, None)
+    absent = set(map(str, devices or ())) - {_key(sample, exporter) for sample in samples}
+    expected = absent | {_key(sample, exporter) for sample in samples if _is_measured_whole(sample, exporter)}
+    names, lacking = dict[TelemetryMetric, tuple[MetricSource, ...]](), dict[TelemetryMetric, set[str]]()
+    for metric, alternatives in exporter.names.items():
+        missing = [(source, expected - _reporting(source, samples, exporter)) for source in alternatives]
+        names[metric] = tuple(source for source, without in missing if not without)
+        named = [without for source, without in missing if any(sample.name in source.names for sample in samples)]
+        if not names[metric] and named:
+            lacking[metric] = min(named, key=len)
+    finite = [sample for sample in samples if math.isfinite(sample.value)]
+    return AcceleratorReading(read_values(finite, names, None), lacking_problems(lacking))
+
+
+def lacking_problems(lacking: Mapping[TelemetryMetric, Collection[str]]) -> tuple[str, ...]:
+    """Return a problem for the figures that the same accelerators lack: `lacking` holds those of each figure."""
+    figures: dict[tuple[str, ...], list[str]] = {}
+    for metric, devices in lacking.items():
+        figures.setdefault(tuple(sorted(devices)), []).append(metric)
+    return tuple(
+        f"accelerator{'s' * (len(devices) > 1)} {one_line(', '.join(devices))} did not report {', '.join(metrics)}; "
+        "left out for all accelerators"
+        for devices, metrics in figures.items()
+    )
+
+
+def _reporting(source: MetricSource, samples: Sequence[Sample], exporter: Exporter) -> set[str]:
+    """Return the accelerators with samples of every name of the source, and of its divisor: only finite ones."""
+    found = []
+    for name in source.names:
+        own = [one for one in samples if one.name == name and source.labels.items() <= one.labels.items()]
+        without = {_key(one, exporter) for one in own if not math.isfinite(one.value)}
+        found.append({_key(one, exporter) for one in own} - without)
+    if source.divisor is not None:
+        found.append(_reporting(source.divisor, samples, exporter))
+    return set.intersection(*found)
+
+
+def _key(sample: Sample, exporter: Exporter) -> str:
+    number = _number_of(sample, exporter)
+    return sample.labels[exporter.device] if number is None else str(number)
+
+
+def _is_measured_whole(sample: Sample, exporter: Exporter) -> bool:
+    return exporter.partition is None or sample.labels.get(exporter.partition, "0") in ("0", "NA")
 
 
 def name_accelerators(text: str) -> dict[int, tuple[str, str]]:
@@ -173,8 +236,8 @@ def name_accelerators(text: str) -> dict[int, tuple[str, str]]:
 
 
 def _recognise(text: str) -> tuple[Exporter | None, list[Sample]]:
-    """Return the exporter of a page and the samples of its accelerators."""
-    samples = parse_samples(text)
+    """Return the exporter of a page and the samples of its accelerators, also those without a number as their value."""
+    samples = parse_samples(text, finite=False)
     for exporter in EXPORTERS.values():
         sources = [source for alternatives in exporter.names.values() for source in alternatives]
         names = {

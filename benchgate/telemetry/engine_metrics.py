@@ -296,8 +296,8 @@ class Page:
     replicas: Mapping[str, ReplicaPage] = field(default_factory=dict)
 
 
-def parse_samples(page: str) -> list[Sample]:
-    """Parse the Prometheus text format, finite values alone. Raises BadPageError, without the text."""
+def parse_samples(page: str, *, finite: bool = True) -> list[Sample]:
+    """Parse the Prometheus text format, with `finite` finite values alone. Raises BadPageError, without the text."""
     from prometheus_client.parser import text_string_to_metric_families  # takes its time to load
 
     try:
@@ -307,7 +307,7 @@ def parse_samples(page: str) -> list[Sample]:
         ]
     except (ValueError, IndexError, KeyError, OverflowError) as exc:  # as its parser meets what it did not expect
         raise BadPageError("it is no page of metrics in the text format of Prometheus") from exc
-    return [sample for sample in found if math.isfinite(sample.value)]
+    return [sample for sample in found if math.isfinite(sample.value)] if finite else found
 
 
 def read_page(text: str, model: str, start_time: str | None = None) -> Page:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from benchgate.model.telemetry import (
     combine_replicas,
 )
 from benchgate.targets.dialect import Target
-from benchgate.telemetry.accelerators import read_accelerators
+from benchgate.telemetry.accelerators import AcceleratorReading, read_accelerators
 from benchgate.telemetry.engine_metrics import (
     BadPageError,
     ReplicaPage,
@@ -56,7 +56,7 @@ class Snapshot:
 
     at_s: float
     pages: tuple[Fetched | QueryResult | None, ...]  # as the sources of metrics, None where one did not answer
-    gpu: Fetched | Mapping[TelemetryMetric, float] | None
+    gpu: Fetched | AcceleratorReading | None
     client_load: float | None
     problems: tuple[UnreadError, ...] = ()
 
@@ -91,7 +91,7 @@ class Sampler:
         self._stack = ExitStack()
         self._pages: list[Callable[[], Fetched | QueryResult]] = []
         self._threads: ThreadPoolExecutor | None = None
-        self._gpu: Callable[[], Fetched | Mapping[TelemetryMetric, float]] | None = None
+        self._gpu: Callable[[], Fetched | AcceleratorReading] | None = None
         self._given_up: dict[str, UnreadError] = {}  # a missing page will not appear later
 
     def __enter__(self) -> Self:
@@ -288,10 +288,12 @@ class Sampler:
                     reason = f"the page of metrics cannot be used: {exc}"
                     problems[self._give_up(_page_name(number), reason)] = None
         try:
-            if isinstance(snapshot.gpu, Fetched):
-                parsed.values.update(read_accelerators(snapshot.gpu.text, self._sources.devices))
-            elif snapshot.gpu is not None:
-                parsed.values.update(snapshot.gpu)
+            reading = snapshot.gpu
+            if isinstance(reading, Fetched):
+                reading = read_accelerators(reading.text, self._sources.devices)
+            if reading is not None:
+                parsed.values.update(reading.values)
+                problems.update(dict.fromkeys(reading.problems))
         except BadPageError as exc:
             problems[self._give_up("gpu", f"the accelerators' page of metrics cannot be used: {exc}")] = None
         return parsed

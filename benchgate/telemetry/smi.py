@@ -15,6 +15,7 @@ from typing import Self
 
 from benchgate.model.telemetry import Gauge, TelemetryMetric
 from benchgate.targets.error_messages import one_line
+from benchgate.telemetry.accelerators import AcceleratorReading, lacking_problems
 from benchgate.telemetry.engine_metrics import UnreadError
 
 _FRESH_S = 3.0  # an older report is ignored
@@ -121,24 +122,29 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def combine_rows(rows: Sequence[Row]) -> dict[TelemetryMetric, float]:
-    """Combine reports of accelerators: shares and clocks are means, power a sum; incomplete figures are left out."""
-    values: dict[TelemetryMetric, float] = {}
+def combine_rows(rows: Mapping[int, Row]) -> AcceleratorReading:
+    """Combine reports of accelerators: shares and clocks are means, power a sum. Incomplete figures are left out."""
+    values = dict[TelemetryMetric, float]()
+    lacking = dict[TelemetryMetric, Collection[str]]()
+
+    def columns(metric: TelemetryMetric, *figures: Figure) -> list[list[float]]:
+        """Return the columns, or nothing when one of their figures is missing."""
+        known = {number: [v for f in figures if (v := row.get(f)) is not None] for number, row in rows.items()}
+        without = {str(number) for number, found in known.items() if len(found) < len(figures)}
+        if without and len(without) < len(rows):
+            lacking[metric] = without
+        return [] if without else [list(column) for column in zip(*known.values(), strict=True)]
+
     for metric, figure, scale in _MEANS:
-        if known := _complete(rows, figure):
-            values[metric] = sum(known) / len(known) * scale
-    if watts := _complete(rows, Figure.POWER_W):
-        values[Gauge.GPU_POWER] = sum(watts)
-    used, total = _complete(rows, Figure.MEMORY_USED), _complete(rows, Figure.MEMORY_TOTAL)
-    if used and total and sum(total) > 0:
-        values[Gauge.GPU_MEMORY_USED] = sum(used) / sum(total)
-    return values
-
-
-def _complete(rows: Sequence[Row], figure: Figure) -> list[float]:
-    """Return a column, or nothing when one of its figures is missing."""
-    known = [value for row in rows if (value := row.get(figure)) is not None]
-    return known if len(known) == len(rows) else []
+        for column in columns(metric, figure):
+            values[metric] = sum(column) / len(column) * scale
+    for column in columns(Gauge.GPU_POWER, Figure.POWER_W):
+        values[Gauge.GPU_POWER] = sum(column)
+    if memory := columns(Gauge.GPU_MEMORY_USED, Figure.MEMORY_USED, Figure.MEMORY_TOTAL):
+        used, total = map(sum, memory)
+        if total > 0:
+            values[Gauge.GPU_MEMORY_USED] = used / total
+    return AcceleratorReading(values, lacking_problems(lacking))
 
 
 class SmiSource:
@@ -182,15 +188,19 @@ class SmiSource:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def fetch(self) -> Mapping[TelemetryMetric, float]:
-        """Return the accelerators' state as last reported. Raises UnreadError when there is no fresh report."""
+    def fetch(self) -> AcceleratorReading:
+        """Return the accelerators' state as last reported. Raises UnreadError when there is no fresh report.
+
+        A figure that a requested accelerator, or one that was seen before, has not freshly reported is left out.
+        """
         if self._process is None:
             raise UnreadError(f"there is no {self._tool.command[0]} on this machine", hopeless=True)
         now_s = time.monotonic()
-        rows = [row for at_s, row in list(self._rows.values()) if now_s - at_s <= _FRESH_S]
-        if not rows:
+        reported = dict(self._rows)
+        fresh = {number: row for number, (at_s, row) in reported.items() if now_s - at_s <= _FRESH_S}
+        if not fresh:
             raise UnreadError(f"{self._tool.command[0]} reports none of these accelerators")
-        return combine_rows(rows)
+        return combine_rows({number: fresh.get(number, {}) for number in self._devices or reported})
 
     def _read_reports(self) -> None:
         assert self._process is not None and self._process.stdout is not None, "it was started"
@@ -198,8 +208,10 @@ class SmiSource:
         for line in self._process.stdout:
             parsed = report.read(line)
             if parsed is not None and (self._devices is None or parsed[0] in self._devices):
+                is_second_round = parsed[0] in self._rows
                 self._rows[parsed[0]] = (time.monotonic(), parsed[1])
-                self._first.set()
+                if is_second_round or (self._devices is not None and set(self._rows) >= set(self._devices)):
+                    self._first.set()  # all accelerators have reported: not before, or a sum would lack some
         self._first.set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric
+from benchgate.telemetry import smi
 from benchgate.telemetry.accelerators import EXPORTERS, name_accelerators, read_accelerators
 from benchgate.telemetry.engine_metrics import BadPageError, UnreadError
 from benchgate.telemetry.smi import SMI_TOOLS, Report, SmiSource, SmiTool, combine_rows
@@ -131,18 +133,52 @@ AMD_VALUES: Mapping[TelemetryMetric, float] = {
     ids=["DCGM", "AMD", "AMD with a prefix", "XPU Manager", "GKE"],
 )
 def test_an_exporters_accelerators_are_combined(page: str, values: Mapping[TelemetryMetric, float]) -> None:
-    assert read_accelerators(page, None) == pytest.approx(values)
+    assert read_accelerators(page, None).values == pytest.approx(values)
 
 
 def test_only_the_accelerators_of_a_deployment_count() -> None:
-    assert read_accelerators(DCGM, (0,))[Gauge.GPU_BANDWIDTH] == 0.8
-    assert read_accelerators(amd_page(), (1,))[Gauge.GPU_POWER] == 500.0
-    assert read_accelerators(tpu_page(), (1,))[Gauge.GPU_BUSY] == 0.4
+    assert read_accelerators(DCGM, (0,)).values[Gauge.GPU_BANDWIDTH] == 0.8
+    assert read_accelerators(amd_page(), (1,)).values[Gauge.GPU_POWER] == 500.0
+    assert read_accelerators(tpu_page(), (1,)).values[Gauge.GPU_BUSY] == 0.4
     for page in (DCGM, amd_page(), tpu_page()):
         with pytest.raises(BadPageError, match="none of these"):
             read_accelerators(page, (7,))
     with pytest.raises(BadPageError, match="no numbers; leave out `gpu_devices`"):
         read_accelerators(xpum_page(), (0,))
+
+
+def test_a_figure_that_an_accelerator_lacks_is_left_out_with_a_problem_and_not_summed_over_the_others() -> None:
+    said = "accelerator {} did not report {}; left out for all accelerators"
+    missing = read_accelerators(DCGM, (0, 2))
+    assert missing.values == {}
+    assert missing.problems == (
+        said.format(2, "gpu_busy_ratio, gpu_memory_bandwidth_ratio, gpu_power_w, gpu_energy_j"),
+    )
+    for text in (
+        DCGM.replace("} 100\n", "} NaN\n"),
+        DCGM.replace('DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b"} 100\n', ""),
+    ):
+        one = read_accelerators(text, None)
+        assert set(one.values) == {Gauge.GPU_BUSY, Gauge.GPU_BANDWIDTH, Counter.GPU_ENERGY_J}
+        assert one.problems == (said.format(1, "gpu_power_w"),)
+    alone = read_accelerators('DCGM_FI_DEV_POWER_USAGE{gpu="0"} 600\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} NaN\n', None)
+    assert (alone.values, alone.problems) == ({}, (said.format(1, "gpu_power_w"),))
+    assert not read_accelerators(DCGM, None).problems
+
+
+def test_an_older_name_that_all_accelerators_report_stands_for_a_newer_one_that_some_lack() -> None:
+    newer = 'DCGM_FI_PROF_GR_ENGINE_ACTIVE{gpu="0",UUID="GPU-a"} 0.7\n'
+    found = read_accelerators(DCGM + newer, None)
+    assert (found.values[Gauge.GPU_BUSY], found.problems) == (0.5, ())
+
+
+def test_partitions_of_an_accelerator_do_not_lack_what_the_first_of_them_reports_for_all() -> None:
+    """AMD's docs/configuration/metricslist.md: the power of the others is 0, and their energy is suppressed."""
+    labels = '{gpu_id="0",gpu_partition_id="0"}'
+    first = f"gpu_package_power{labels} 700\ngpu_energy_consumed{labels} 2e6\n"
+    second = 'gpu_package_power{gpu_id="1",gpu_partition_id="1"} 0\n'
+    found = read_accelerators(first + second, None)
+    assert (found.values, found.problems) == ({Gauge.GPU_POWER: 700.0, Counter.GPU_ENERGY_J: 2.0}, ())
 
 
 def test_a_page_of_no_known_exporter_has_no_values() -> None:
@@ -214,14 +250,14 @@ def test_the_last_report_of_each_accelerator_counts_and_incomplete_figures_are_l
 ) -> None:
     reader = Report(SMI_TOOLS[name])
     rows = dict(row for line in report.splitlines() if (row := reader.read(line)) is not None)
-    assert combine_rows(list(rows.values())) == pytest.approx(values)
+    assert combine_rows(rows).values == pytest.approx(values)
 
 
-def printing(tool: SmiTool, text: str, tmp_path: Path, *, ends: bool) -> SmiTool:
-    """The tool with a program in its place that prints a report over and over, or once."""
+def printing(tool: SmiTool, text: str, tmp_path: Path, *, ends: bool, first: str = "") -> SmiTool:
+    """The tool with a program in its place that prints a report over and over, or once, and another one first."""
     script = tmp_path / "smi.py"
     again = "" if ends else "while True:\n print(text, end='', flush=True)\n time.sleep(0.05)\n"
-    script.write_text(f"import time\ntext = {text!r}\nprint(text, end='')\n{again}")
+    script.write_text(f"import time\ntext = {text!r}\nprint({first!r} or text, end='')\n{again}")
     command = (sys.executable, str(script))
     return replace(tool, command=command, names_command=command)
 
@@ -230,18 +266,34 @@ def printing(tool: SmiTool, text: str, tmp_path: Path, *, ends: bool) -> SmiTool
 def test_a_tool_is_one_process_that_reports_and_is_gone_afterwards(
     name: str, report: str, power_w: float | None, tmp_path: Path
 ) -> None:
-    with SmiSource(printing(SMI_TOOLS[name], report, tmp_path, ends=False), (0,)) as smi:
-        process = smi._process
+    with SmiSource(printing(SMI_TOOLS[name], report, tmp_path, ends=False), (0,)) as source:
+        process = source._process
         assert process is not None
-        assert smi.fetch()[Gauge.GPU_BUSY] == 0.9
-        assert smi.fetch().get(Gauge.GPU_POWER) == power_w
+        assert source.fetch().values[Gauge.GPU_BUSY] == 0.9
+        assert source.fetch().values.get(Gauge.GPU_POWER) == power_w
     assert process.poll() is not None
+
+
+def test_an_accelerator_that_a_tool_reports_no_more_leaves_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smi, "_FRESH_S", 0.5)
+    both, one = NVIDIA_SMI, "0, 90, 40, 600.5, 70000, 80000, 1980\n"
+    tool = printing(SMI_TOOLS["nvidia-smi"], one, tmp_path, ends=False, first=both)
+    with SmiSource(tool) as source:
+        assert source.fetch().values[Gauge.GPU_POWER] == 700.5
+        time.sleep(0.7)
+        lost = source.fetch()
+    assert lost.values == {}
+    assert [problem.startswith("accelerator 1 did not report ") for problem in lost.problems] == [True]
+    with SmiSource(tool, (0, 7)) as source:
+        assert source.fetch().values == {}
 
 
 def test_a_machine_without_the_tool_reports_so() -> None:
     missing = replace(SMI_TOOLS["amd-smi"], command=("no-such-smi",), names_command=("no-such-smi",))
-    with SmiSource(missing) as smi, pytest.raises(UnreadError, match="there is no no-such-smi on this machine"):
-        smi.fetch()
+    with SmiSource(missing) as source, pytest.raises(UnreadError, match="there is no no-such-smi on this machine"):
+        source.fetch()
     assert missing.name_devices() == {}
 
 
