@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Self, TypeVar
 
 from benchgate.model.deployment import Arm
 from benchgate.model.telemetry import (
     FIRST_SAMPLE_S,
+    Counter,
     Gauge,
     Replica,
     TelemetryMetric,
@@ -44,6 +46,12 @@ _SCRAPE_S = 65.0  # how long to wait for the next scrape of a Prometheus: interv
 _SCRAPE_EVERY_S = 0.5
 _AT_ONCE = 16
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
+_OF_ENERGY = frozenset({Gauge.GPU_POWER, Counter.GPU_ENERGY_J})
+_LEAST_CHANGES, _ENOUGH_CHANGES = 2, 10
+_SELDOM = (
+    "the accelerators' page changed too seldom during the stage, so their power and energy are left out; let the "
+    "exporter collect every second (DCGM's: `-c 1000`)"
+)
 
 
 def _page_name(number: int) -> str:
@@ -66,7 +74,8 @@ class _Parsed:
     """The values of a snapshot. `age_s` is that of the oldest scrape of a Prometheus, and `scrape` its time."""
 
     engines: set[str] = field(default_factory=set)
-    values: dict[TelemetryMetric, float] = field(default_factory=dict)  # of one page, and of the accelerators
+    values: dict[TelemetryMetric, float] = field(default_factory=dict)  # of one page
+    accelerators: dict[TelemetryMetric, float] = field(default_factory=dict)
     marker: str | None = None
     replicas: dict[str, ReplicaPage] = field(default_factory=dict)
     age_s: float = 0.0
@@ -80,6 +89,17 @@ class Snapshots:
     taken: list[Snapshot] = field(default_factory=list)
     ended_s: float = 0.0
     drained: bool = False
+
+
+def _is_refreshed(readings: Sequence[Mapping[TelemetryMetric, float]]) -> bool:
+    """Return True if an exporter collected often enough for its power and energy to be those of the stage.
+
+    A page may be read more often than its exporter collects: DCGM's every 30 s by default, AMD's at most every 15 s.
+    A shorter stage would get the power of the time before it. So any figure must differ in half of the pairs of
+    successive readings, and in two at least; ten changes are enough for any stage.
+    """
+    changes = sum(one != other for one, other in pairwise(readings))
+    return changes >= min(_ENOUGH_CHANGES, max(_LEAST_CHANGES, (len(readings) - 1) // 2))
 
 
 class Sampler:
@@ -151,6 +171,7 @@ class Sampler:
         for snapshot in snapshots.taken:
             problems.update(dict.fromkeys(map(str, snapshot.problems)))
             parsed.append(self._parse(snapshot, problems))
+        self._drop_outdated(parsed, problems)
         names = self._replica_names(parsed, problems)
         roles = {name: page.role for one in parsed for name, page in one.replicas.items()}
         roles |= {replica.name: replica.role for replica in self._sources.replicas}
@@ -162,7 +183,7 @@ class Sampler:
                 if at_s < 0 or one.scrape == last_scrape:
                     continue
             last_scrape = one.scrape
-            values, marker = dict(one.values), one.marker
+            values, marker = one.values | one.accelerators, one.marker
             if self._combines:
                 pages = {name: one.replicas.get(name) for name in names}
                 values |= combine_replicas([(roles.get(n), page.values if page else {}) for n, page in pages.items()])
@@ -170,7 +191,7 @@ class Sampler:
             if snapshot.client_load is not None:
                 values[Gauge.CLIENT_LOAD] = snapshot.client_load
             taken.append((TelemetrySample(at_s, values, marker), one))
-        has_values = any(one.values or one.replicas for one in parsed)
+        has_values = any(one.values or one.accelerators or one.replicas for one in parsed)
         engines = {engine for one in parsed for engine in one.engines}
         replicas = [
             Replica(
@@ -197,6 +218,15 @@ class Sampler:
             problems=tuple(problems),
             replicas=tuple(replicas) if has_values else (),
         )
+
+    def _drop_outdated(self, parsed: Sequence[_Parsed], problems: dict[str, None]) -> None:
+        """Leave out power and energy of an exporter that collects too seldom for them to be those of the stage."""
+        if self._sources.gpu in SMI_TOOLS or _is_refreshed([one.accelerators for one in parsed if one.accelerators]):
+            return
+        for one in parsed:
+            if one.accelerators.keys() & _OF_ENERGY:
+                one.accelerators = {word: value for word, value in one.accelerators.items() if word not in _OF_ENERGY}
+                problems[_SELDOM] = None
 
     @property
     def _combines(self) -> bool:
@@ -292,7 +322,7 @@ class Sampler:
             if isinstance(reading, Fetched):
                 reading = read_accelerators(reading.text, self._sources.devices)
             if reading is not None:
-                parsed.values.update(reading.values)
+                parsed.accelerators.update(reading.values)
                 problems.update(dict.fromkeys(reading.problems))
         except BadPageError as exc:
             problems[self._give_up("gpu", f"the accelerators' page of metrics cannot be used: {exc}")] = None

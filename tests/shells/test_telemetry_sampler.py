@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -213,11 +215,36 @@ def test_a_restart_in_the_stage_is_seen_by_the_header_of_llama_cpp() -> None:
 
 
 def test_accelerators_are_read_beside_the_server() -> None:
-    gpu = 'DCGM_FI_DEV_POWER_USAGE{gpu="0"} 300\nDCGM_FI_DEV_POWER_USAGE{gpu="1"} 900\n'
+    gpu = 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 30\nDCGM_FI_DEV_GPU_UTIL{gpu="1"} 90\n'
     with ScriptedServer(always(IDLE)) as server, ScriptedServer(always(gpu)) as exporter:
         sources = Sources(f"{server.url}/metrics", f"{exporter.url}/metrics", (0,))
         window = looked_at(sources, target(server.url))
-    assert [reading.values[Gauge.GPU_POWER] for reading in window.readings] == [300.0, 300.0]
+    assert [reading.values[Gauge.GPU_BUSY] for reading in window.readings] == [0.3, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("collects_every", "energy_rises", "power_w"),
+    [(1, True, 300.0), (2, True, 300.0), (30, True, None), (1, False, None)],
+)
+def test_power_of_an_exporter_that_collects_seldom_is_not_that_of_the_stage(
+    collects_every: int, energy_rises: bool, power_w: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The power is constant in all of them. Where the counter of energy rises, each collection changes the page."""
+    monkeypatch.setattr("benchgate.telemetry.sampler.FIRST_SAMPLE_S", 0.02)
+    monkeypatch.setattr("benchgate.telemetry.sampler._EVERY_S", 0.02)
+    read = itertools.count()
+
+    def export(_: Received) -> Iterable[Step]:
+        collected = next(read) // collects_every if energy_rises else 0
+        joules = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+        yield page(f'DCGM_FI_DEV_POWER_USAGE{{gpu="0"}} 300\n{joules}{{gpu="0"}} {1000 * collected}\n')
+
+    with ScriptedServer(always(IDLE)) as server, ScriptedServer(export) as exporter:
+        sources = Sources(f"{server.url}/metrics", f"{exporter.url}/metrics")
+        window = looked_at(sources, target(server.url), lambda: time.sleep(0.5))
+    assert window.mean(Gauge.GPU_POWER) == power_w
+    assert (window.energy_j is None) == (power_w is None)
+    assert any("changed too seldom" in problem for problem in window.problems) == (power_w is None)
 
 
 def as_observation(result: StageResult) -> LoadObservation:
