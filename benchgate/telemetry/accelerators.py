@@ -30,6 +30,7 @@ class Exporter:
     `device` is the label that identifies an accelerator. `number` finds its number in that label; None: the exporter
     does not number them. `part` labels the parts of an accelerator, `group` the sums over several. `partition` labels
     partitions that are devices of their own, of which the first alone reports what is measured of the whole.
+    `repeated` are figures of a whole accelerator that the page has once for each of its instances or users.
     """
 
     names: MetricNames
@@ -41,6 +42,7 @@ class Exporter:
     part: str | None = None
     group: str | None = None
     partition: str | None = None
+    repeated: tuple[TelemetryMetric, ...] = ()
 
 
 _PERCENT = 0.01
@@ -124,6 +126,7 @@ EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
             _WHOLE,
             ("modelName",),
             "DCGM_FI_DRIVER_VERSION",
+            repeated=(Gauge.GPU_POWER, Gauge.GPU_CLOCK, Counter.GPU_ENERGY_J),  # with MIG: issues 257 and 317 there
         ),
         "AMD": _amd_exporter(""),
         "AMD with a prefix": _amd_exporter("amd_"),
@@ -250,12 +253,19 @@ def _recognise(text: str) -> tuple[Exporter | None, list[Sample]]:
 
 
 def _whole_accelerators(samples: Sequence[Sample], exporter: Exporter) -> list[Sample]:
-    """Drop what would count twice: sums over accelerators, and parts of one that is reported as a whole too."""
+    """Drop what would count twice: sums over accelerators, parts of one that is reported as a whole, repeated ones."""
     single = [sample for sample in samples if exporter.group is None or exporter.group not in sample.labels]
-    if exporter.part is None:
-        return single
-    whole = {(s.name, s.labels[exporter.device]) for s in single if exporter.part not in s.labels}
-    return [s for s in single if exporter.part not in s.labels or (s.name, s.labels[exporter.device]) not in whole]
+    if exporter.part is not None:
+        whole = {(s.name, s.labels[exporter.device]) for s in single if exporter.part not in s.labels}
+        single = [
+            s for s in single if exporter.part not in s.labels or (s.name, s.labels[exporter.device]) not in whole
+        ]
+    repeated = {name for metric in exporter.repeated for source in exporter.names[metric] for name in source.names}
+    first: dict[tuple[str, ...], Sample] = {}
+    for sample in single:
+        if sample.name in repeated:
+            first.setdefault((sample.name, sample.labels[exporter.device], sample.labels.get("UUID", "")), sample)
+    return [s for s in single if s.name not in repeated] + list(first.values())
 
 
 def _number_of(sample: Sample, exporter: Exporter) -> int | None:

@@ -172,6 +172,25 @@ def test_an_older_name_that_all_accelerators_report_stands_for_a_newer_one_that_
     assert (found.values[Gauge.GPU_BUSY], found.problems) == (0.5, ())
 
 
+def test_figures_of_a_whole_accelerator_count_once_however_many_instances_of_mig_it_has() -> None:
+    """As in issue 317 of NVIDIA/dcgm-exporter: the power of the whole stands on every instance."""
+    lines = []
+    for gpu, instances in ((0, (3, 4, 5, 6)), (1, (1, 2))):
+        for instance in instances:
+            labels = f'gpu="{gpu}",UUID="GPU-{gpu}",modelName="NVIDIA A30",GPU_I_PROFILE="1g.6gb",GPU_I_ID="{instance}"'
+            lines += [
+                f"DCGM_FI_DEV_POWER_USAGE{{{labels}}} {50 + gpu}",
+                f"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{{{labels}}} {1000 + gpu}",
+                f"DCGM_FI_DEV_SM_CLOCK{{{labels}}} {1000 + 200 * gpu}",
+                f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {instance / 10}",
+            ]
+    found = read_accelerators("\n".join([*lines, ""]), None)
+    assert found.values == pytest.approx(
+        {Gauge.GPU_POWER: 101.0, Counter.GPU_ENERGY_J: 2.001, Gauge.GPU_CLOCK: 1.1e9, Gauge.GPU_BUSY: 0.35}
+    )
+    assert not found.problems
+
+
 def test_partitions_of_an_accelerator_do_not_lack_what_the_first_of_them_reports_for_all() -> None:
     """AMD's docs/configuration/metricslist.md: the power of the others is 0, and their energy is suppressed."""
     labels = '{gpu_id="0",gpu_partition_id="0"}'
