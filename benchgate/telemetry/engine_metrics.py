@@ -17,13 +17,17 @@ from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryMetric, com
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines."""
+    """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines.
+
+    `ranks` are labels of processes that serve the same requests together: the largest of their values counts.
+    """
 
     names: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
     divisor: MetricSource | None = None
     combine: Literal["sum", "max", "mean"] = "sum"
+    ranks: tuple[str, ...] = ()
 
 
 MetricNames = Mapping[TelemetryMetric, tuple[MetricSource, ...]]
@@ -58,7 +62,7 @@ _VLLM: MetricNames = {
     Counter.DECODED: _any_of("vllm:request_decode_time_seconds_count"),
 }
 
-_SGLANG: MetricNames = {
+_OF_SGLANG: MetricNames = {
     # With priorities, the total is the series of an empty one.
     Gauge.RUNNING: (
         MetricSource(("sglang:num_running_reqs",), {"priority": ""}),
@@ -78,6 +82,12 @@ _SGLANG: MetricNames = {
     Counter.PREEMPTIONS: _any_of("sglang:num_retracted_requests_total"),
     Counter.QUEUE_S: _any_of("sglang:queue_time_seconds_sum"),
     Counter.QUEUED: _any_of("sglang:queue_time_seconds_count"),
+}
+# With pipeline parallelism or `--enable-metrics-for-all-schedulers`, every rank reports the requests it shares with the
+# others. Those of `dp_rank` have requests of their own.
+_SGLANG: MetricNames = {
+    metric: tuple(replace(source, ranks=("tp_rank", "pp_rank", "moe_ep_rank")) for source in alternatives)
+    for metric, alternatives in _OF_SGLANG.items()
 }
 
 _TGI: MetricNames = {
@@ -393,7 +403,11 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
             series = own or (series if len(set(labels)) <= 1 else [])
         if not series:
             return None
-        values = [sample.value for sample in series]
+        of_engines: dict[tuple[tuple[str, str], ...], float] = {}
+        for sample in series:
+            engine = tuple(sorted((key, text) for key, text in sample.labels.items() if key not in source.ranks))
+            of_engines[engine] = max(sample.value, of_engines.get(engine, sample.value))
+        values = list(of_engines.values())
         parts.append({"sum": sum(values), "max": max(values), "mean": sum(values) / len(values)}[source.combine])
     value = sum(parts) * source.scale
     if source.divisor is None:

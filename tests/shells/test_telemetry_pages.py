@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,25 @@ def test_engines_behind_a_gateway_are_read_by_the_names_of_the_page() -> None:
 def test_priorities_of_sglang_are_not_added_to_their_total() -> None:
     text = 'sglang:num_queue_reqs{model_name="m",priority=""} 5\nsglang:num_queue_reqs{model_name="m",priority="1"} 5\n'
     assert read_page(text, "m").values == {Gauge.WAITING: 5}
+
+
+def test_ranks_of_sglang_that_serve_the_same_requests_are_not_added_up_but_those_of_data_parallelism_are() -> None:
+    """Two engines (`dp_rank`), each of two pipeline stages with two tensor ranks that all report."""
+    lines = []
+    for dp, pp, tp in itertools.product(range(2), range(2), range(2)):
+        labels = f'model_name="m",dp_rank="{dp}",pp_rank="{pp}",tp_rank="{2 * dp + tp}",moe_ep_rank="{tp}"'
+        lines += [
+            f"sglang:num_running_reqs{{{labels}}} {8 + dp}",
+            f"sglang:num_queue_reqs{{{labels}}} {5 - pp}",  # the first stage knows first
+            f"sglang:token_usage{{{labels}}} 0.{dp + 1}",
+            f"sglang:spec_accept_rate{{{labels}}} {0.4 + 0.2 * dp}",
+            f"sglang:num_retracted_requests_total{{{labels}}} 3",
+        ]
+    lines.append('sglang:prompt_tokens_total{model_name="m"} 70')
+    assert read_page("\n".join([*lines, ""]), "m").values == pytest.approx({
+        Gauge.RUNNING: 17, Gauge.WAITING: 10, Gauge.KV_USAGE: 0.2, Gauge.ACCEPTANCE: 0.5, Counter.PREEMPTIONS: 6,
+        Counter.PROMPT_TOKENS: 70, Counter.PREFIX_QUERIES: 70,
+    })  # fmt: skip
 
 
 @pytest.mark.parametrize(
