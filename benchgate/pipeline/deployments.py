@@ -233,6 +233,7 @@ def _bring_up(
     try:
         if spec.is_started:
             work.progress.status(f"the {arm} {name} is starting")
+            _prepare_start(work, arm, spec)
             target = stack.enter_context(_served(work, arm, f"{arm}-{name}", spec))
         else:
             target = target_of(arm, spec, os.environ, work.suite_dir)
@@ -274,9 +275,30 @@ def _others_down(work: Work, arms: Sequence[Arm]) -> Iterator[DeploymentFault]:
             yield DeploymentFault(arm, "at the start", reason)
 
 
+def _prepare_start(work: Work, arm: Arm, spec: DeploymentSpec) -> None:
+    """Do what comes before a start and is none of its time: make weights, await the end of the server before.
+
+    Raises EmbeddedError, and TargetError for a server that goes on answering.
+    """
+    if spec.embedded is not None:
+        weights_file(spec.embedded.weights, spec.embedded.extra_layers, work.weights_dir)
+    if spec.start is None:
+        return
+    target = target_of(arm, spec, os.environ, work.suite_dir)
+    where = f"the {arm} at {show_address(target.url)}"
+    deadline_s = time.monotonic() + spec.start.stop_s
+    while liveness_problem(target, endpoint=endpoints_of(work.suite)[0]) is None:
+        if time.monotonic() >= deadline_s:
+            raise TargetError(
+                f"{where} answers before `start.run` was begun; stop that server, or correct `start.stop`"
+            )
+        work.progress.status(f"{where} still answers before its start")
+        time.sleep(_COUNT_AGAIN_S)
+
+
 @contextmanager
 def _served(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterator[Target]:
-    """Serve a deployment that benchgate starts during the block. Raises EmbeddedError and TargetError.
+    """Serve a deployment that benchgate starts, and has prepared, during the block. Raises EmbeddedError, TargetError.
 
     One that commands start has completed a request when the block begins, as an embedded one has.
     """
@@ -305,15 +327,6 @@ def _commanded(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterato
     assert spec.start is not None
     limits, endpoint = work.suite.limits, endpoints_of(work.suite)[0]
     target = target_of(arm, spec, os.environ, work.suite_dir)
-    where = f"the {arm} at {show_address(target.url)}"
-    deadline_s = time.monotonic() + spec.start.stop_s  # the end of an earlier start may take a while
-    while liveness_problem(target, endpoint=endpoint) is None:
-        if time.monotonic() >= deadline_s:
-            raise TargetError(
-                f"{where} answers before `start.run` was begun; stop that server, or correct `start.stop`"
-            )
-        work.progress.status(f"{where} still answers before its start")
-        time.sleep(_COUNT_AGAIN_S)
     commands = Commands(spec.start.run, spec.start.stop, spec.start.stop_s)
     with commanded_server(commands, arm, work.log_dir / f"{name}.log") as server:
 
@@ -329,8 +342,8 @@ def _commanded(work: Work, arm: Arm, name: str, spec: DeploymentSpec) -> Iterato
 def measure_starts(work: Work, writer: RunWriter) -> None:
     """Start every arm's server repeatedly, the arms in turn, and store the time to a successful completion.
 
-    Begins with the first start that no earlier session completed. Weights are made before the clock starts; the page
-    cache of the last start stays. Raises TargetDown.
+    Begins with the first start that no earlier session completed. Weights are made, and the server before has ended,
+    when the clock starts; the page cache of the last start stays. Raises TargetDown.
     """
     suite, limits, arms = work.suite, work.suite.limits, measured_arms(work.suite)
     first, times = work.completed.starts, suite.start.times if suite.start is not None else 0
@@ -340,8 +353,7 @@ def measure_starts(work: Work, writer: RunWriter) -> None:
             name = suite.arm_names[arm]
             spec = suite.deployments[name]
             try:
-                if spec.embedded is not None:
-                    weights_file(spec.embedded.weights, spec.embedded.extra_layers, work.weights_dir)
+                _prepare_start(work, arm, spec)
                 began_s = time.monotonic()
                 with _served(work, arm, f"{arm}-{name}-start-{number + 1}", spec) as target:
                     if spec.sim is not None:  # the others have completed a request already
