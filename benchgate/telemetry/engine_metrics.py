@@ -7,6 +7,7 @@ between versions, and an older server still has the old ones.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -306,12 +307,16 @@ class Page:
     replicas: Mapping[str, ReplicaPage] = field(default_factory=dict)
 
 
+_COUNTER_TYPE = re.compile(r"^[ \t]*#[ \t]+TYPE[ \t].*[ \t]counter[ \t\r]*$", re.MULTILINE)
+
+
 def parse_samples(page: str, *, finite: bool = True) -> list[Sample]:
     """Parse the Prometheus text format, with `finite` finite values alone. Raises BadPageError, without the text."""
     from prometheus_client.parser import text_string_to_metric_families  # takes its time to load
 
     try:
-        families = text_string_to_metric_families(page)
+        # Of what it knows as a counter, the parser appends `_total` to names without it. They stay as on the page.
+        families = text_string_to_metric_families(_COUNTER_TYPE.sub("", page))
         found = [
             Sample(name, labels, float(value)) for family in families for name, labels, value, *_ in family.samples
         ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,13 +20,20 @@ from benchgate.telemetry.sources import Sources, accelerator_facts
 from tests.shells.load_helpers import target_at as target
 
 DCGM = """\
+# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
 # TYPE DCGM_FI_DEV_GPU_UTIL gauge
 DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",modelName="NVIDIA H100",DCGM_FI_DRIVER_VERSION="570.1"} 90
 DCGM_FI_DEV_GPU_UTIL{gpu="1",UUID="GPU-b",modelName="NVIDIA H100",DCGM_FI_DRIVER_VERSION="570.1"} 10
+# HELP DCGM_FI_PROF_DRAM_ACTIVE Ratio of cycles the device memory interface is active.
+# TYPE DCGM_FI_PROF_DRAM_ACTIVE gauge
 DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-a"} 0.8
 DCGM_FI_PROF_DRAM_ACTIVE{gpu="1",UUID="GPU-b"} 0.2
+# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W).
+# TYPE DCGM_FI_DEV_POWER_USAGE gauge
 DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a"} 650.5
 DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b"} 100
+# HELP DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION Total energy consumption since boot (in mJ).
+# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-a"} 5000
 DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="1",UUID="GPU-b"} 1000
 """
@@ -34,6 +42,15 @@ _MI = (
     'card_model="102-G30211-0C",card_series="AMD Instinct MI300X OAM",driver_version="6.12.12",gpu_id="{}",'
     'gpu_partition_id="0",serial_number="SN-{}"'
 )
+
+
+def typed(lines: Iterable[str], *counters: str) -> str:
+    """The page of these samples as an exporter writes it: each metric together, after its type."""
+    by_name: dict[str, list[str]] = {}
+    for line in lines:
+        by_name.setdefault(line.partition("{")[0], []).append(line)
+    pages = ([f"# TYPE {name} {'counter' if name in counters else 'gauge'}", *own] for name, own in by_name.items())
+    return "\n".join([*itertools.chain.from_iterable(pages), ""])
 
 
 def amd_page(prefix: str = "", clock: str = "system", power: str = "package_power") -> str:
@@ -50,7 +67,7 @@ def amd_page(prefix: str = "", clock: str = "system", power: str = "package_powe
             *(f'{prefix}gpu_clock{{{labels},clock_index="{index}",clock_type="{clock}"}} 2100' for index in range(2)),
             f'{prefix}gpu_clock{{{labels},clock_index="8",clock_type="memory"}} 1300',
         ]
-    return "\n".join(lines) + "\n"
+    return typed(lines)  # the exporter's energy is a gauge too
 
 
 _MAX = 'uuid="0000-{}",dev_name="Intel(R) Data Center GPU Max 1550",pci_bdf="0000:0{}:00.0"'
@@ -96,7 +113,7 @@ def tpu_page() -> str:
             f"memory_total{{{labels}}} 4000",
             f"tensorcore_utilization{{{labels}}} 99",
         ]
-    return "\n".join(lines) + "\n"
+    return typed(lines)
 
 
 AMD_VALUES: Mapping[TelemetryMetric, float] = {
@@ -184,7 +201,7 @@ def test_figures_of_a_whole_accelerator_count_once_however_many_instances_of_mig
                 f"DCGM_FI_DEV_SM_CLOCK{{{labels}}} {1000 + 200 * gpu}",
                 f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{labels}}} {instance / 10}",
             ]
-    found = read_accelerators("\n".join([*lines, ""]), None)
+    found = read_accelerators(typed(lines, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"), None)
     assert found.values == pytest.approx(
         {Gauge.GPU_POWER: 101.0, Counter.GPU_ENERGY_J: 2.001, Gauge.GPU_CLOCK: 1.1e9, Gauge.GPU_BUSY: 0.35}
     )

@@ -58,11 +58,15 @@ def test_cached_tokens_of_llama_cpp_are_prompt_tokens_too() -> None:
 
 
 def test_blocks_of_triton_are_told_as_a_share_and_microseconds_as_seconds() -> None:
-    text = """nv_inference_request_success{model="ensemble",version="1"} 7
+    text = """# TYPE nv_inference_request_success counter
+nv_inference_request_success{model="ensemble",version="1"} 7
 nv_inference_request_success{model="preprocessing",version="1"} 7
+# TYPE nv_inference_queue_duration_us counter
 nv_inference_queue_duration_us{model="ensemble",version="1"} 2500000
+# TYPE nv_trt_llm_request_metrics gauge
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="active",version="1"} 4
 nv_trt_llm_request_metrics{model="tensorrt_llm",request_type="waiting",version="1"} 2
+# TYPE nv_trt_llm_kv_cache_block_metrics gauge
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="tensorrt_llm",version="1"} 30
 nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm",version="1"} 120
 """
@@ -72,6 +76,20 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm"
         Counter.REQUESTS: 7, Counter.QUEUED: 7, Counter.QUEUE_S: 2.5, Gauge.RUNNING: 4, Gauge.WAITING: 2,
         Gauge.KV_USAGE: 0.25,
     }  # fmt: skip
+
+
+def test_counters_without_total_in_their_names_are_read_from_real_pages() -> None:
+    triton = read_page((CAPTURES / "triton-2.51.0" / "metrics_after_load.txt").read_text(), "tiny_whole")
+    assert triton.values[Counter.REQUESTS] == triton.values[Counter.QUEUED] == 3
+    assert triton.values[Counter.QUEUE_S] == pytest.approx(263e-6)
+    torchserve = read_page((CAPTURES / "torchserve-0.12.0" / "metrics_after_load.txt").read_text(), "tiny-llama")
+    assert torchserve.values[Counter.QUEUED] == 14
+    assert torchserve.values[Counter.QUEUE_S] == pytest.approx(29.963, abs=1e-3)
+
+
+def test_counters_keep_the_names_of_the_page() -> None:
+    text = "# HELP a x\n# TYPE a counter\na 1\n# TYPE b_total counter\nb_total 2\n# TYPE c counter\nc_total 3\n"
+    assert [(sample.name, sample.value) for sample in parse_samples(text)] == [("a", 1), ("b_total", 2), ("c_total", 3)]
 
 
 def test_engines_behind_a_gateway_are_read_by_the_names_of_the_page() -> None:

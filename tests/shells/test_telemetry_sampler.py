@@ -237,7 +237,8 @@ def test_power_of_an_exporter_that_collects_seldom_is_not_that_of_the_stage(
     def export(_: Received) -> Iterable[Step]:
         collected = next(read) // collects_every if energy_rises else 0
         joules = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
-        yield page(f'DCGM_FI_DEV_POWER_USAGE{{gpu="0"}} 300\n{joules}{{gpu="0"}} {1000 * collected}\n')
+        power = '# TYPE DCGM_FI_DEV_POWER_USAGE gauge\nDCGM_FI_DEV_POWER_USAGE{gpu="0"} 300\n'
+        yield page(f'{power}# TYPE {joules} counter\n{joules}{{gpu="0"}} {1000 * collected}\n')
 
     with ScriptedServer(always(IDLE)) as server, ScriptedServer(export) as exporter:
         sources = Sources(f"{server.url}/metrics", f"{exporter.url}/metrics")
