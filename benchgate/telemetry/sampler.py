@@ -102,6 +102,15 @@ def _is_refreshed(readings: Sequence[Mapping[TelemetryMetric, float]]) -> bool:
     return changes >= min(_ENOUGH_CHANGES, max(_LEAST_CHANGES, (len(readings) - 1) // 2))
 
 
+def _stop_energy(parsed: Sequence[_Parsed], end: int) -> None:
+    """Let counters of energy stand still after a stage: the last snapshot may be taken a minute later."""
+    for one in parsed[end + 1 :]:
+        for values, at_end in ((one.values, parsed[end].values), (one.accelerators, parsed[end].accelerators)):
+            values.pop(Counter.GPU_ENERGY_J, None)
+            if Counter.GPU_ENERGY_J in at_end:
+                values[Counter.GPU_ENERGY_J] = at_end[Counter.GPU_ENERGY_J]
+
+
 class Sampler:
     """Samples the telemetry of one deployment. Use as a context manager, and `stage` around every stage."""
 
@@ -171,7 +180,9 @@ class Sampler:
         for snapshot in snapshots.taken:
             problems.update(dict.fromkeys(map(str, snapshot.problems)))
             parsed.append(self._parse(snapshot, problems))
-        self._drop_outdated(parsed, problems)
+        end = next((n for n, one in enumerate(snapshots.taken) if n and one.at_s >= snapshots.ended_s), len(parsed) - 1)
+        self._drop_outdated(parsed[: end + 1], problems)
+        _stop_energy(parsed, end)
         names = self._replica_names(parsed, problems)
         roles = {name: page.role for one in parsed for name, page in one.replicas.items()}
         roles |= {replica.name: replica.role for replica in self._sources.replicas}
@@ -219,11 +230,11 @@ class Sampler:
             replicas=tuple(replicas) if has_values else (),
         )
 
-    def _drop_outdated(self, parsed: Sequence[_Parsed], problems: dict[str, None]) -> None:
+    def _drop_outdated(self, of_stage: Sequence[_Parsed], problems: dict[str, None]) -> None:
         """Leave out power and energy of an exporter that collects too seldom for them to be those of the stage."""
-        if self._sources.gpu in SMI_TOOLS or _is_refreshed([one.accelerators for one in parsed if one.accelerators]):
+        if self._sources.gpu in SMI_TOOLS or _is_refreshed([one.accelerators for one in of_stage if one.accelerators]):
             return
-        for one in parsed:
+        for one in of_stage:
             if one.accelerators.keys() & _OF_ENERGY:
                 one.accelerators = {word: value for word, value in one.accelerators.items() if word not in _OF_ENERGY}
                 problems[_SELDOM] = None
@@ -251,6 +262,7 @@ class Sampler:
             snapshot = self._snapshot(time.monotonic() - began_s)
             snapshots.taken.append(snapshot)
             due_s = max(due_s + _EVERY_S, snapshot.at_s)
+        snapshots.taken.append(self._snapshot(time.monotonic() - began_s))  # the energy of the stage ends here
 
     def _when_idle(self, at_s: Callable[[], float], since_s: float) -> tuple[Snapshot, bool]:
         """Return the first snapshot of an idle server, or the last one within a limit; and whether it was idle.
@@ -345,7 +357,10 @@ class Sampler:
         for name, role, own in split_replicas(samples, query.label_of(samples), query.role_label):
             page = read_samples(own, self._target.model)
             parsed.engines.add(page.engine)
-            parsed.replicas[name] = ReplicaPage(page.values, page.marker, role)
+            # Idle replicas use energy too: from one scrape to another it is more than that of the stage.
+            values = dict(page.values)
+            values.pop(Counter.GPU_ENERGY_J, None)
+            parsed.replicas[name] = ReplicaPage(values, page.marker, role)
 
     def _give_up(self, name: str, reason: str) -> str:
         self._given_up[name] = UnreadError(reason, hopeless=True)

@@ -174,6 +174,20 @@ def test_values_are_never_older_than_the_scrape_that_they_are_dated_by() -> None
     assert (age_s, scraped_s) == (20.0, 100.0)
 
 
+def test_energy_ends_with_the_stage_and_not_with_the_scrape_after_it() -> None:
+    """The accelerator draws 100 W all the time, also while Prometheus is waited for."""
+    joules = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+
+    def export(_: Received) -> Iterable[Step]:
+        body = f'# TYPE {joules} counter\n{joules}{{gpu="0"}} {time.monotonic() * 100 * 1000}\n'.encode()
+        yield b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+    with serve_sim(SIM) as sim, scraping(2.5, a=sim) as server, ScriptedServer(export) as exporter:
+        metrics = {"prometheus": server.url, "selector": '{job="vllm"}'}
+        seen = window(lambda: time.sleep(1.2), metrics=metrics, gpu=f"{exporter.url}/metrics")
+    assert seen.energy_j == pytest.approx(100 * seen.ended_s, rel=0.2), seen.problems
+
+
 @pytest.mark.parametrize(
     ("document", "says"),
     [

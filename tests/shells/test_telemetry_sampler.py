@@ -219,7 +219,7 @@ def test_accelerators_are_read_beside_the_server() -> None:
     with ScriptedServer(always(IDLE)) as server, ScriptedServer(always(gpu)) as exporter:
         sources = Sources(f"{server.url}/metrics", f"{exporter.url}/metrics", (0,))
         window = looked_at(sources, target(server.url))
-    assert [reading.values[Gauge.GPU_BUSY] for reading in window.readings] == [0.3, 0.3]
+    assert {reading.values[Gauge.GPU_BUSY] for reading in window.readings} == {0.3}
 
 
 @pytest.mark.parametrize(
