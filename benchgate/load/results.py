@@ -31,6 +31,8 @@ from benchgate.model.run import ClientUse, merged_addresses
 from benchgate.plan.model import VerifiedItem
 from benchgate.targets.dialect import Target
 
+_NS = 1_000_000_000
+
 
 def no_rows() -> RequestColumns:
     """Columns of no request."""
@@ -59,6 +61,12 @@ class ClassResult:
     def recorded(self) -> int:
         """Return the number of requests with a record."""
         return len(self.requests) + len(self.left) + len(self.ramp)
+
+    @property
+    def measured_until_s(self) -> float:
+        """Return the end of its window after the start of the stage: a window begins with the first request."""
+        first_ns = int(self.requests.intended_ns.min()) if len(self.requests) else 0
+        return first_ns / _NS + self.window_s
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +105,12 @@ class StageResult:
     def window_s(self) -> float:
         """Return that of the only class."""
         return self.only.window_s
+
+    @property
+    def last_answer_s(self) -> float:
+        """Return the time of the last answer after the start of the stage, ramps included."""
+        ended_ns = [part.end_ns.max() for one in self.classes for part in (one.requests, one.ramp) if len(part)]
+        return max([*(int(end_ns) / _NS for end_ns in ended_ns), *(one.measured_until_s for one in self.classes)])
 
 
 _PATIENCE = 2  # times as long as any answer of the class was silent: a queue may have grown since
@@ -185,7 +199,6 @@ def duplicate_responses(columns: RequestColumns, names: IntArray, bodies: Callab
     return again
 
 
-_NS = 1_000_000_000
 _PLAIN = ModelRequest("chat", {}, None)
 _TWICE = "the same answer, byte for byte, under the same id as that of an earlier request, in no time"
 

@@ -77,10 +77,7 @@ class ActionRunner:
 
     def add_faults(self, result: StageResult) -> StageResult:
         """Return the result with every action that was not done as planned among the faults of its client."""
-        end_s = 0.0  # time of the last answer after the start of the stage: a window begins with the first request
-        for group in result.classes:
-            first_ns = int(group.requests.intended_ns.min()) if len(group.requests) else 0
-            end_s = max(end_s, first_ns / _NS + group.window_s)
+        end_s = max(group.measured_until_s for group in result.classes)
         for number, one in enumerate(self.results):
             # Only the start of a replica may take longer than the stage.
             if one.action.start is None and one.problem is None and one.done_s is not None and one.done_s > end_s:

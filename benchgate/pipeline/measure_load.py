@@ -289,9 +289,16 @@ class LoadMeasurement:
     ) -> StageResult:
         """Run a stage on one arm with its actions, and store its requests and telemetry."""
         with self._samplers[arm].stage() as readings:
+
+            def begin(start_ns: int) -> None:
+                readings.begin(start_ns)
+                if runner.begin is not None:
+                    runner.begin(start_ns)
+
             try:
                 with runner:
-                    result = self._send(arm, stage.name, place, self._shard(arm, stage, service_s), runner.begin)
+                    result = self._send(arm, stage.name, place, self._shard(arm, stage, service_s), begin)
+                    readings.end(result.last_answer_s)
             except KeyboardInterrupt:
                 for observation in _observations(stage.name, arm, block, self._position, self._fleet.salvage()):
                     if observation.recorded:

@@ -60,9 +60,9 @@ def _page_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The unparsed pages of one instant of a stage, and the reasons for missing ones."""
+    """The unparsed pages of one instant of a stage (time.monotonic), and the reasons for missing ones."""
 
-    at_s: float
+    taken_s: float
     pages: tuple[Fetched | QueryResult | None, ...]  # as the sources of metrics, None where one did not answer
     gpu: Fetched | AcceleratorReading | None
     client_load: float | None
@@ -84,11 +84,29 @@ class _Parsed:
 
 @dataclass(slots=True)
 class Snapshots:
-    """All snapshots of one stage. `ended_s` is the time of its last answer."""
+    """All snapshots of one stage. It began at `began_s` (time.monotonic) and lasted `ended_s`.
+
+    That is the block of `Sampler.stage`, unless its load reports when it began and ended: before, the load generator
+    prepares requests, and afterwards it decodes answers, while the server is idle.
+    """
 
     taken: list[Snapshot] = field(default_factory=list)
+    began_s: float = field(default_factory=time.monotonic)
     ended_s: float = 0.0
+    is_over: bool = False
     drained: bool = False
+    changed: threading.Event = field(default_factory=threading.Event)  # began or ended: wakes the sampler
+
+    def begin(self, start_ns: int) -> None:
+        """Take the start of the load, in ns since 1970."""
+        self.began_s = time.monotonic() + (start_ns - time.time_ns()) * 1e-9
+        self.changed.set()
+
+    def end(self, last_answer_s: float | None = None) -> None:
+        """Take the end of the load: its last answer, in seconds after its start. None: it ended just now."""
+        self.ended_s = time.monotonic() - self.began_s if last_answer_s is None else last_answer_s
+        self.is_over = True
+        self.changed.set()
 
 
 def _is_refreshed(readings: Sequence[Mapping[TelemetryMetric, float]]) -> bool:
@@ -102,13 +120,15 @@ def _is_refreshed(readings: Sequence[Mapping[TelemetryMetric, float]]) -> bool:
     return changes >= min(_ENOUGH_CHANGES, max(_LEAST_CHANGES, (len(readings) - 1) // 2))
 
 
-def _stop_energy(parsed: Sequence[_Parsed], end: int) -> None:
-    """Let counters of energy stand still after a stage: the last snapshot may be taken a minute later."""
-    for one in parsed[end + 1 :]:
-        for values, at_end in ((one.values, parsed[end].values), (one.accelerators, parsed[end].accelerators)):
+def _bound_energy(parsed: Sequence[_Parsed], start: int, end: int) -> None:
+    """Let counters of energy stand still before and after a stage: the last snapshot may be taken a minute later."""
+    for number, one in enumerate(parsed):
+        edge = parsed[min(max(number, start), end)]
+        for values, at_edge in ((one.values, edge.values), (one.accelerators, edge.accelerators)):
+            energy_j = at_edge.get(Counter.GPU_ENERGY_J)
             values.pop(Counter.GPU_ENERGY_J, None)
-            if Counter.GPU_ENERGY_J in at_end:
-                values[Counter.GPU_ENERGY_J] = at_end[Counter.GPU_ENERGY_J]
+            if energy_j is not None:
+                values[Counter.GPU_ENERGY_J] = energy_j
 
 
 class Sampler:
@@ -150,25 +170,23 @@ class Sampler:
         snapshots = Snapshots()
         if self.reads:
             # Requests cancelled before, of a warm-up or a background, may still run; they are none of this stage's.
-            first, _ = self._when_idle(lambda: 0.0, time.monotonic())
+            first, _ = self._when_idle(time.monotonic())
             snapshots.taken.append(first)
         there = [*map(_page_name, range(len(self._pages))), *(["gpu"] if self._gpu is not None else [])]
         if all(name in self._given_up for name in there):
             yield snapshots
             return
-        began_s, over = time.monotonic(), threading.Event()
-        thread = threading.Thread(target=self._sample_stage, args=(snapshots, began_s, over), daemon=True)
+        snapshots.began_s = time.monotonic()
+        thread = threading.Thread(target=self._sample_stage, args=(snapshots,), daemon=True)
         thread.start()
         try:
             yield snapshots
         finally:
-            snapshots.ended_s = time.monotonic() - began_s
-            over.set()
+            if not snapshots.is_over:
+                snapshots.end()
             thread.join()
         # Until nothing runs or waits: the counters then hold all of the stage.
-        last, snapshots.drained = self._when_idle(
-            lambda: max(time.monotonic() - began_s, snapshots.ended_s), began_s + snapshots.ended_s
-        )
+        last, snapshots.drained = self._when_idle(snapshots.began_s + snapshots.ended_s)
         snapshots.taken.append(last)
 
     def window(self, snapshots: Snapshots, stage: str, arm: Arm, block: int, position: int) -> TelemetryWindow | None:
@@ -180,18 +198,20 @@ class Sampler:
         for snapshot in snapshots.taken:
             problems.update(dict.fromkeys(map(str, snapshot.problems)))
             parsed.append(self._parse(snapshot, problems))
-        end = next((n for n, one in enumerate(snapshots.taken) if n and one.at_s >= snapshots.ended_s), len(parsed) - 1)
-        self._drop_outdated(parsed[: end + 1], problems)
-        _stop_energy(parsed, end)
+        times_s = [snapshot.taken_s - snapshots.began_s for snapshot in snapshots.taken]
+        start = max((number for number, at_s in enumerate(times_s) if at_s <= 0), default=0)
+        end = next((number for number, at_s in enumerate(times_s) if at_s >= snapshots.ended_s), len(parsed) - 1)
+        self._drop_outdated(parsed, start, end, problems)
+        _bound_energy(parsed, start, end)
         names = self._replica_names(parsed, problems)
         roles = {name: page.role for one in parsed for name, page in one.replicas.items()}
         roles |= {replica.name: replica.role for replica in self._sources.replicas}
         taken, last_scrape = list[tuple[TelemetrySample, _Parsed]](), None
         for number, (snapshot, one) in enumerate(zip(snapshots.taken, parsed, strict=True)):
-            at_s, is_edge = snapshot.at_s, number in (0, len(parsed) - 1)
-            if one.scrape is not None and not is_edge:
-                at_s -= one.age_s
-                if at_s < 0 or one.scrape == last_scrape:
+            at_s, is_edge = max(0.0, times_s[number]), number in (0, len(parsed) - 1)
+            if not is_edge:
+                at_s = times_s[number] - one.age_s
+                if at_s < 0 or (one.scrape is not None and one.scrape == last_scrape):
                     continue
             last_scrape = one.scrape
             values, marker = one.values | one.accelerators, one.marker
@@ -230,11 +250,12 @@ class Sampler:
             replicas=tuple(replicas) if has_values else (),
         )
 
-    def _drop_outdated(self, of_stage: Sequence[_Parsed], problems: dict[str, None]) -> None:
+    def _drop_outdated(self, parsed: Sequence[_Parsed], start: int, end: int, problems: dict[str, None]) -> None:
         """Leave out power and energy of an exporter that collects too seldom for them to be those of the stage."""
-        if self._sources.gpu in SMI_TOOLS or _is_refreshed([one.accelerators for one in of_stage if one.accelerators]):
+        of_stage = [one.accelerators for one in parsed[start : end + 1] if one.accelerators]
+        if self._sources.gpu in SMI_TOOLS or _is_refreshed(of_stage):
             return
-        for one in of_stage:
+        for one in parsed:
             if one.accelerators.keys() & _OF_ENERGY:
                 one.accelerators = {word: value for word, value in one.accelerators.items() if word not in _OF_ENERGY}
                 problems[_SELDOM] = None
@@ -256,15 +277,19 @@ class Sampler:
             names += [f"not scraped #{number + 1}" for number in range(expected - len(names))]
         return names
 
-    def _sample_stage(self, snapshots: Snapshots, began_s: float, over: threading.Event) -> None:
-        due_s = FIRST_SAMPLE_S
-        while not over.wait(max(0.0, due_s - (time.monotonic() - began_s))):
-            snapshot = self._snapshot(time.monotonic() - began_s)
+    def _sample_stage(self, snapshots: Snapshots) -> None:
+        began_s, due_s = snapshots.began_s, FIRST_SAMPLE_S
+        while not snapshots.is_over:
+            if snapshots.changed.wait(max(0.0, began_s + due_s - time.monotonic())):
+                snapshots.changed.clear()
+                began_s, due_s = snapshots.began_s, FIRST_SAMPLE_S
+                continue
+            snapshot = self._snapshot()
             snapshots.taken.append(snapshot)
-            due_s = max(due_s + _EVERY_S, snapshot.at_s)
-        snapshots.taken.append(self._snapshot(time.monotonic() - began_s))  # the energy of the stage ends here
+            due_s = max(due_s + _EVERY_S, snapshot.taken_s - began_s)
+        snapshots.taken.append(self._snapshot())  # the energy of the stage ends here
 
-    def _when_idle(self, at_s: Callable[[], float], since_s: float) -> tuple[Snapshot, bool]:
+    def _when_idle(self, since_s: float) -> tuple[Snapshot, bool]:
         """Return the first snapshot of an idle server, or the last one within a limit; and whether it was idle.
 
         What a Prometheus reports must have been scraped after `since_s`. A server that does not report its running
@@ -274,8 +299,8 @@ class Sampler:
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
         )
         while True:
-            now_s = time.monotonic()  # before the query: a scrape may look older than it is, never fresher
-            snapshot = self._snapshot(at_s())
+            snapshot = self._snapshot()
+            now_s = snapshot.taken_s  # before the query: a scrape may look older than it is, never fresher
             parsed = self._parse(snapshot, {})
             pages = [parsed.values, *(page.values for page in parsed.replicas.values())]
             under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
@@ -289,8 +314,8 @@ class Sampler:
                 return snapshot, False
             time.sleep(every_s)
 
-    def _snapshot(self, at_s: float) -> Snapshot:
-        problems = list(self._given_up.values())
+    def _snapshot(self) -> Snapshot:
+        taken_s, problems = time.monotonic(), list(self._given_up.values())
 
         def fetch(number: int) -> Fetched | QueryResult | None:
             return self._fetch(_page_name(number), self._pages[number], problems)
@@ -301,7 +326,7 @@ class Sampler:
         load = None
         with suppress(OSError):
             load = os.getloadavg()[0]  # of this machine over the last minute
-        return Snapshot(at_s, pages, gpu, load, tuple(problems))
+        return Snapshot(taken_s, pages, gpu, load, tuple(problems))
 
     def _fetch(self, name: str, fetch: Callable[[], _T], problems: list[UnreadError]) -> _T | None:
         if name in self._given_up:

@@ -98,6 +98,15 @@ def test_what_the_servers_counted_agrees_with_what_the_client_got(runs: Runs) ->
         assert all(count.excess_ratio <= 0.01 and count.shortfall_ratio <= 0.01 for count in counts), counts
 
 
+def test_telemetry_of_a_stage_lasts_until_the_last_answer_that_the_client_got(runs: Runs) -> None:
+    folder, _ = runs
+    evidence = latest_evidence(folder)
+    ended_s = {(window.stage, window.arm, window.block): window.ended_s for window in evidence.telemetry}
+    for seen in evidence.load:
+        last_s = max(int(rows.end_ns.max()) for rows in seen.with_ramp if len(rows)) / 1e9
+        assert ended_s[seen.stage, seen.arm, seen.block] == pytest.approx(last_s, abs=0.01)
+
+
 def test_everything_planned_was_stored(runs: Runs) -> None:
     folder, _ = runs
     evidence = latest_evidence(folder)

@@ -17,6 +17,8 @@ from benchgate.embedded.server import serve
 from benchgate.errors import UsageError
 from benchgate.gate.evidence.telemetry import compare_counts
 from benchgate.load.results import StageResult
+from benchgate.load.shards import stage_shard
+from benchgate.load.workers import Fleet
 from benchgate.model.deployment import Arm
 from benchgate.model.run import LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
@@ -30,7 +32,7 @@ from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import PageSource, Sources, sources_of
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
-from tests.shells.load_helpers import closed, run
+from tests.shells.load_helpers import closed, limits, run
 
 IDLE = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"
 
@@ -246,6 +248,30 @@ def test_power_of_an_exporter_that_collects_seldom_is_not_that_of_the_stage(
     assert window.mean(Gauge.GPU_POWER) == power_w
     assert (window.energy_j is None) == (power_w is None)
     assert any("changed too seldom" in problem for problem in window.problems) == (power_w is None)
+
+
+def test_a_stage_lasts_from_the_start_of_its_load_to_its_last_answer() -> None:
+    """A process of the load generator is started before, and what it got is decoded and kept afterwards."""
+    settings = sim_settings(model="scripted", prefill_s=0.0001, decode_s=0.06)
+    read = itertools.count()
+
+    def export(_: Received) -> Iterable[Step]:
+        yield page(f'DCGM_FI_DEV_POWER_USAGE{{gpu="0"}} 300\nDCGM_FI_DEV_GPU_UTIL{{gpu="0"}} {next(read)}\n')
+
+    with serve_sim(settings) as sim, ScriptedServer(export) as exporter, Fleet() as fleet:
+        at = Target(Arm.CANDIDATE, sim.url, settings.model, DIALECTS["vllm"])
+        with Sampler(Sources(f"{sim.url}/metrics", f"{exporter.url}/metrics"), at) as watch:
+            with watch.stage() as looks:
+                result = fleet.run(stage_shard(at, closed(16, 4), limits=limits()), looks.begin)
+                looks.end(result.last_answer_s)
+                time.sleep(0.6)
+            window = watch.window(looks, "c4", Arm.CANDIDATE, 0, 0)
+    assert window is not None
+    assert window.ended_s == pytest.approx(result.window_s, abs=0.05)
+    assert window.change(Counter.REQUESTS) == 16
+    assert window.energy_j == pytest.approx(300 * result.window_s, rel=0.1)
+    assert [one.at_s for one in window.busy] == pytest.approx([0.5 + n for n in range(len(window.busy))], abs=0.3)
+    assert all(one.values[Gauge.RUNNING] > 0 for one in window.busy) and window.busy
 
 
 def as_observation(result: StageResult) -> LoadObservation:
