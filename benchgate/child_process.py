@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 STOP_TIMEOUT_S = 5.0
 _WATCH_INTERVAL_S = 1.0
@@ -109,6 +110,13 @@ def stop(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) ->
         process.wait()
         if process.stdin is not None:
             process.stdin.close()
+
+
+def kill_session(process: subprocess.Popen[Any]) -> None:
+    """Kill a process that leads a session of its own, and whatever it started in its session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def run(serve: Callable[[str, Callable[[str], None]], None]) -> None:

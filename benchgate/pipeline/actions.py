@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchgate import child_process
 from benchgate.errors import TargetError
 from benchgate.load.results import StageResult
 from benchgate.model.request import Endpoint
@@ -120,7 +121,7 @@ class ActionRunner:
         return None
 
     def _run(self, command: Sequence[str]) -> str | None:
-        """Run a command without a shell, and end it with the stage."""
+        """Run a command without a shell, and end it, with whatever it started, when the stage ends."""
         environment = {**os.environ, "BENCHGATE_ARM": str(self.target.arm), "BENCHGATE_STAGE": self.stage}
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -132,8 +133,7 @@ class ActionRunner:
             return f"failed: {error.strerror or error}"
         while process.poll() is None:
             if self._over.wait(_POLL_S) and process.poll() is None:
-                process.kill()
-                process.wait()
+                child_process.kill_session(process)
                 return "was not done when the stage was over"
         status = process.returncode
         return None if status == 0 else f"failed: its command ended with status {status}; see {self.log}"

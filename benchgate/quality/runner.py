@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import signal
 import subprocess
 import tempfile
@@ -379,8 +378,7 @@ class EvalProcess:
     def kill(self) -> None:
         """End the process and everything it started."""
         if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            child_process.kill_session(self._process)
 
     def new_observations(self) -> Iterator[QualityObservation]:
         """Read new events of the spool and yield an observation for each task that is now complete."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchgate import child_process
 from benchgate.errors import TargetError
 from benchgate.model.run import NOT_COUNTABLE
 from benchgate.suite.deployment import DeploymentSpec, Ready, resolve_page
@@ -112,9 +111,7 @@ def _count_by_command(command: tuple[str, ...], target: Target, log: Path) -> Co
             except subprocess.TimeoutExpired:
                 return Counted(None, f"{name} took longer than {COMMAND_LIMIT_S:g} s")
             finally:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)  # it and whatever it started in its session
-                process.wait()
+                child_process.kill_session(process)
             output.seek(0)
             printed = output.read(_LONGEST_OUTPUT_BYTES)
             output_log.write(printed)

@@ -21,6 +21,7 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Limits
 from benchgate.suite.stages import Action
 from benchgate.targets.dialect import Target, dialect_of
+from tests.shells.test_server_commands import pids_of, runs
 
 NONE = RequestColumns.pack([])
 DIALECT = dialect_of(DeploymentSpec(sim=sim_settings()))
@@ -71,18 +72,22 @@ def test_command_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert act.problem == "failed: No such file or directory"
 
 
-def test_command_is_ended_with_its_stage(tmp_path: Path) -> None:
-    pid = tmp_path / "pid"
-    code = f"import os, pathlib, time; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(600)"
+def test_command_is_ended_with_its_stage_and_so_is_what_it_started(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import os, subprocess, time; started = subprocess.Popen(['sleep', '600']); "
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{started.pid}}\\n'); time.sleep(600)"
+    )
     acts = ActionRunner((command(code),), target(), "loss", tmp_path / "actions.log")
     with acts:
         assert acts.begin is not None
         acts.begin(time.time_ns())
-        while not pid.exists() or not pid.read_text():
-            time.sleep(0.01)
+        found = pids_of(pids)
     assert acts.results[0].problem == "was not done when the stage was over"
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid.read_text()), 0)
+    deadline_s = time.monotonic() + 10
+    while any(map(runs, found)) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not any(map(runs, found))
 
 
 def test_action_whose_instant_did_not_come_is_told(tmp_path: Path) -> None:
