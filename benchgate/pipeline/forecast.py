@@ -15,7 +15,7 @@ from benchgate.load.material import read_inputs
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
-from benchgate.model.run import LOAD_ENDED, Run, RunStatus
+from benchgate.model.run import LOAD_ENDED, RESUMED, Run, RunStatus
 from benchgate.pipeline.environment import environment_facts, known_client_at, usable_cpus, utc_now
 from benchgate.pipeline.preflight import written_problems
 from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
@@ -152,7 +152,7 @@ def known_noise(store: Store, suite: Suite, plan: Plan, *, read_runs: bool) -> K
         if Arm.BASELINE in run.arms and run.arms[Arm.BASELINE].name == suite.baseline
     ]
     same = [run for run in runs if run.status is RunStatus.COMPLETE and run.measurement_sha256 == measurement]
-    earlier = _earlier_run(store, same[0]) if same else None
+    earlier = next((found for run in same if (found := _earlier_run(store, run)) is not None), None)
     # A profile of this measurement on any hardware that the baseline was seen on.
     keys = {noise_key(declared_deployment(suite, suite.baseline), environment_facts(), measurement)}
     keys |= {noise_key(run.arms[Arm.BASELINE], run.environment, measurement) for run in runs}
@@ -184,11 +184,15 @@ def _profile_of_run(store: Store, run: Run, suite: Suite) -> NoiseProfile:
 
 
 def _earlier_run(store: Store, run: Run) -> EarlierRun | None:
-    """Return the duration of a run, and the number of blocks that its load ended with."""
-    if run.finished_at is None:
+    """Return the duration of a run, and the number of blocks that its load ended with.
+
+    None for one that was interrupted and resumed: the pause is between its start and its end.
+    """
+    events = store.events(run.id)
+    if run.finished_at is None or any(kind == RESUMED for kind, _ in events):
         return None
     duration_s = (datetime.fromisoformat(run.finished_at) - datetime.fromisoformat(run.started_at)).total_seconds()
-    ends = [data.get("blocks") for kind, data in store.events(run.id) if kind == LOAD_ENDED]
+    ends = [data.get("blocks") for kind, data in events if kind == LOAD_ENDED]
     load = Suite.from_stored(run.suite).load
     blocks = ends[-1] if ends and isinstance(ends[-1], int) else (load.blocks if load is not None else 0)
     return EarlierRun(run.id, run.finished_at, blocks, duration_s)

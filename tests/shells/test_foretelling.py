@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
-from benchgate.model.run import LOAD_ENDED, Run, RunStatus
+from benchgate.model.run import LOAD_ENDED, Resumption, Run, RunStatus
 from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import environment_facts
 from benchgate.pipeline.forecast import known_noise, known_noise_at
@@ -56,9 +56,18 @@ def run_of(run_id: str, **changes: Any) -> Run:
     return replace(evidence.run, **{**fields, **changes})
 
 
-def stored(store: Store, run: Run, status: RunStatus = RunStatus.COMPLETE, *, blocks: int | None = None) -> Run:
+def stored(
+    store: Store,
+    run: Run,
+    status: RunStatus = RunStatus.COMPLETE,
+    *,
+    blocks: int | None = None,
+    resumed_at: str | None = None,
+) -> Run:
     """The run with its load, kept and finished."""
     writer = store.begin_run(run, PLAN.canonical)
+    if resumed_at is not None:
+        writer.resume(Resumption(resumed_at, 1, (), ()), ())
     for observation in measured(SUITE, noise=Noise(cv=0.05)).load:
         writer.add(observation)
     if blocks is not None:
@@ -98,6 +107,14 @@ def test_an_earlier_run_tells_how_its_pairs_varied_and_how_long_it_took(store: S
     unread = known_noise(store, SUITE, PLAN, read_runs=False)
     assert unread.noise is None
     assert unread.earlier == known.earlier
+
+
+def test_a_run_that_was_paused_tells_no_duration_and_leaves_it_to_the_one_before(store: Store) -> None:
+    stored(store, run_of("run-1", started_at="2026-11-20T12:05:00.000Z"))
+    stored(store, run_of("run-2", started_at="2026-11-20T12:06:00.000Z"), resumed_at="2026-11-20T12:09:00.000Z")
+    known = known_noise(store, SUITE, PLAN, read_runs=False)
+    assert known.earlier is not None
+    assert (known.earlier.run_id, known.earlier.took_s) == ("run-1", 300.0)
 
 
 def test_a_run_whose_records_were_removed_leaves_it_to_the_one_before(store: Store) -> None:
