@@ -17,6 +17,7 @@ from benchgate.errors import TargetError
 from benchgate.gate.checks.capacity import ArmSearch, alternate_looks, most_looks, search_of
 from benchgate.gate.evidence.costs import billed_usd
 from benchgate.gate.interim import ContinueLoad, StopLoad, limit_passed, next_step
+from benchgate.gate.policy import specs_over
 from benchgate.gate.reasons import show_numbers
 from benchgate.load.cluster import ClusterFleet
 from benchgate.load.live import LiveFigures
@@ -77,6 +78,7 @@ class LoadMeasurement:
         self._fleet = fleet
         self._waivers = work.waivers
         self._action_log = work.log_dir / "actions.log"
+        self._awaiting_idle = {s.stage for s in specs_over(work.suite, {}) if s.check.metric == "kv_usage_after"}
         self._completed = work.completed.load
         self._position = work.completed.position
         self._session = work.session
@@ -288,7 +290,7 @@ class LoadMeasurement:
         service_s: Mapping[str, float],
     ) -> StageResult:
         """Run a stage on one arm with its actions, and store its requests and telemetry."""
-        with self._samplers[arm].stage() as readings:
+        with self._samplers[arm].stage(awaits_idle=stage.name in self._awaiting_idle) as readings:
 
             def begin(start_ns: int) -> None:
                 readings.begin(start_ns)

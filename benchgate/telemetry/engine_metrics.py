@@ -20,7 +20,8 @@ from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryMetric, com
 class MetricSource:
     """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines.
 
-    `ranks` are labels of processes that serve the same requests together: the largest of their values counts.
+    `ranks` are labels of processes that serve the same requests together: the largest of their values counts. Beside
+    samples named `zero_beside` missing ones mean 0: the server shows the metric only once it is more.
     """
 
     names: tuple[str, ...]
@@ -29,6 +30,7 @@ class MetricSource:
     divisor: MetricSource | None = None
     combine: Literal["sum", "max", "mean"] = "sum"
     ranks: tuple[str, ...] = ()
+    zero_beside: str | None = None
 
 
 MetricNames = Mapping[TelemetryMetric, tuple[MetricSource, ...]]
@@ -80,7 +82,10 @@ _OF_SGLANG: MetricNames = {
     Counter.REQUESTS: _any_of("sglang:num_requests_total"),
     Counter.PREFIX_QUERIES: _any_of("sglang:prompt_tokens_total"),
     Counter.PREFIX_HITS: _any_of("sglang:cached_tokens_total"),
-    Counter.PREEMPTIONS: _any_of("sglang:num_retracted_requests_total"),
+    # Shown from the first retraction on, as prometheus_client does with labels; the other counter is newer.
+    Counter.PREEMPTIONS: (
+        MetricSource(("sglang:num_retracted_requests_total",), zero_beside="sglang:realtime_tokens_total"),
+    ),
     Counter.QUEUE_S: _any_of("sglang:queue_time_seconds_sum"),
     Counter.QUEUED: _any_of("sglang:queue_time_seconds_count"),
 }
@@ -225,7 +230,8 @@ class EnginePage:
     """An engine's metrics page. A name of it begins with `prefix`.
 
     `ports` are a port of the API and that of the page beside it; with the API elsewhere, the page is there too.
-    `start_times` are samples that differ from process to process.
+    `start_times` are samples that differ from process to process. `idle_delay_s` is how long its gauges may show work
+    that has ended: the engine writes them while it works, and seldom when it is idle.
     """
 
     prefix: str
@@ -233,6 +239,7 @@ class EnginePage:
     names: MetricNames = field(default_factory=dict)
     ports: tuple[int, int] | None = None
     start_times: tuple[str, ...] = ("process_start_time_seconds",)
+    idle_delay_s: float = 0.0
 
 
 # In the order in which a page is tried: Triton's may hold vLLM's names too.
@@ -245,7 +252,7 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
             _VLLM,
             start_times=("process_start_time_seconds", "vllm:generation_tokens_created"),
         ),
-        "sglang": EnginePage("sglang:", "/metrics", _SGLANG),
+        "sglang": EnginePage("sglang:", "/metrics", _SGLANG, idle_delay_s=30.0),
         "tgi": EnginePage("tgi_", "/metrics", _TGI),
         "trtllm": EnginePage("trtllm_", "/prometheus/metrics", _TRTLLM),
         "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
@@ -400,14 +407,11 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
     """Return None if a name is missing or the divisor is 0."""
     parts = []
     for name in source.names:
-        series = [sample for sample in by_name.get(name, ()) if source.labels.items() <= sample.labels.items()]
-        if model is not None:
-            # Those of the model. If none has its name, those of the only model there is; of several, none.
-            labels = [next((s.labels[key] for key in MODEL_LABELS if key in s.labels), None) for s in series]
-            own = [sample for sample, label in zip(series, labels, strict=True) if label == model]
-            series = own or (series if len(set(labels)) <= 1 else [])
+        series = _series(by_name, name, source.labels, model)
         if not series:
-            return None
+            beside = source.zero_beside
+            is_zero = beside is not None and name not in by_name and _series(by_name, beside, source.labels, model)
+            return 0.0 if is_zero else None
         of_engines: dict[tuple[tuple[str, str], ...], float] = {}
         for sample in series:
             engine = tuple(sorted((key, text) for key, text in sample.labels.items() if key not in source.ranks))
@@ -419,3 +423,15 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
         return value
     divisor = _value(by_name, source.divisor, model)
     return value / divisor if divisor else None
+
+
+def _series(
+    by_name: Mapping[str, list[Sample]], name: str, labels: Mapping[str, str], model: str | None
+) -> list[Sample]:
+    """Return the samples of a model. If none has its name, those of the only model there is; of several, none."""
+    series = [sample for sample in by_name.get(name, ()) if labels.items() <= sample.labels.items()]
+    if model is None:
+        return series
+    models = [next((s.labels[key] for key in MODEL_LABELS if key in s.labels), None) for s in series]
+    own = [sample for sample, label in zip(series, models, strict=True) if label == model]
+    return own or (series if len(set(models)) <= 1 else [])

@@ -31,7 +31,8 @@ _LARGEST_BYTES = 8 * 2**20
 
 
 def _source_names(source: MetricSource) -> list[str]:
-    return [*source.names, *(_source_names(source.divisor) if source.divisor is not None else ())]
+    beside = (source.zero_beside,) if source.zero_beside is not None else ()
+    return [*source.names, *beside, *(_source_names(source.divisor) if source.divisor is not None else ())]
 
 
 NAMES = sorted(

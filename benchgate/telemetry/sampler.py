@@ -26,6 +26,7 @@ from benchgate.model.telemetry import (
 from benchgate.targets.dialect import Target
 from benchgate.telemetry.accelerators import AcceleratorReading, read_accelerators
 from benchgate.telemetry.engine_metrics import (
+    PAGES,
     BadPageError,
     ReplicaPage,
     UnreadError,
@@ -165,8 +166,11 @@ class Sampler:
         return bool(self._pages) or self._gpu is not None
 
     @contextmanager
-    def stage(self) -> Iterator[Snapshots]:
-        """Take a snapshot before the block, every second while it runs, and after it until the server has drained."""
+    def stage(self, *, awaits_idle: bool = False) -> Iterator[Snapshots]:
+        """Take a snapshot before the block, every second while it runs, and after it until the server has drained.
+
+        Where gauges show this only after a while, it is waited for with `awaits_idle` alone.
+        """
         snapshots = Snapshots()
         if self.reads:
             # Requests cancelled before, of a warm-up or a background, may still run; they are none of this stage's.
@@ -186,7 +190,7 @@ class Sampler:
                 snapshots.end()
             thread.join()
         # Until nothing runs or waits: the counters then hold all of the stage.
-        last, snapshots.drained = self._when_idle(snapshots.began_s + snapshots.ended_s)
+        last, snapshots.drained = self._when_idle(snapshots.began_s + snapshots.ended_s, awaits_idle)
         snapshots.taken.append(last)
 
     def window(self, snapshots: Snapshots, stage: str, arm: Arm, block: int, position: int) -> TelemetryWindow | None:
@@ -289,11 +293,11 @@ class Sampler:
             due_s = max(due_s + _EVERY_S, snapshot.taken_s - began_s)
         snapshots.taken.append(self._snapshot())  # the energy of the stage ends here
 
-    def _when_idle(self, since_s: float) -> tuple[Snapshot, bool]:
+    def _when_idle(self, since_s: float, awaits_idle: bool = False) -> tuple[Snapshot, bool]:
         """Return the first snapshot of an idle server, or the last one within a limit; and whether it was idle.
 
         What a Prometheus reports must have been scraped after `since_s`. A server that does not report its running
-        requests is not waited for, and counts as not idle.
+        requests is not waited for, and counts as not idle; so is one whose gauges show this late, unless it is awaited.
         """
         limit_s, every_s = (
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
@@ -304,15 +308,18 @@ class Sampler:
             parsed = self._parse(snapshot, {})
             pages = [parsed.values, *(page.values for page in parsed.replicas.values())]
             under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
-            is_fresh = parsed.scrape is None or now_s - parsed.age_s >= since_s
-            if is_fresh and not any(under_way):
-                return snapshot, bool(under_way)
-            if now_s >= since_s + limit_s:
+            scraped_s = now_s - parsed.age_s
+            delay_s = max((PAGES[engine].idle_delay_s for engine in parsed.engines), default=0.0)
+            is_fresh = parsed.scrape is None or scraped_s >= since_s
+            is_idle = not any(under_way) and (not delay_s or scraped_s >= since_s + delay_s)
+            if is_fresh and (is_idle or (delay_s and not awaits_idle)):
+                return snapshot, is_idle and bool(under_way)
+            if now_s >= since_s + limit_s + delay_s:
                 if not is_fresh:
                     stale = UnreadError(f"Prometheus has no scrape of the {limit_s:g} s after the load ended")
                     snapshot = replace(snapshot, pages=(None,), problems=(*snapshot.problems, stale))
                 return snapshot, False
-            time.sleep(every_s)
+            time.sleep(max(every_s, _SCRAPE_EVERY_S if delay_s else 0.0))
 
     def _snapshot(self) -> Snapshot:
         taken_s, problems = time.monotonic(), list(self._given_up.values())

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -27,7 +28,7 @@ from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import ListenAddress, sim_settings
 from benchgate.suite.deployment import DeploymentSpec, Embedded, Metrics
 from benchgate.targets.dialect import DIALECTS, Target, dialect_of
-from benchgate.telemetry.engine_metrics import UnreadError
+from benchgate.telemetry.engine_metrics import PAGES, UnreadError
 from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import PageSource, Sources, sources_of
 from tests.fakes.measured import SuiteText
@@ -272,6 +273,34 @@ def test_a_stage_lasts_from_the_start_of_its_load_to_its_last_answer() -> None:
     assert window.energy_j == pytest.approx(300 * result.window_s, rel=0.1)
     assert [one.at_s for one in window.busy] == pytest.approx([0.5 + n for n in range(len(window.busy))], abs=0.3)
     assert all(one.values[Gauge.RUNNING] > 0 for one in window.busy) and window.busy
+
+
+@pytest.mark.parametrize("running", [4, 0])
+@pytest.mark.parametrize(("awaits_idle", "held"), [(True, 0.02), (False, None)])
+def test_gauges_that_show_the_end_of_work_late_are_waited_for_only_where_a_check_needs_it(
+    awaits_idle: bool, held: float | None, running: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SGLang's stand still for up to 30 s after the last request, and may then be of any moment of it."""
+    delay_s, ended = 1.0, list[float]()
+    sglang = replace(PAGES["sglang"], idle_delay_s=delay_s)
+    monkeypatch.setattr("benchgate.telemetry.sampler.PAGES", {**PAGES, "sglang": sglang})
+
+    def respond(_: Received) -> Iterable[Step]:
+        is_late = bool(ended) and time.monotonic() >= ended[0] + delay_s - 0.1
+        now, used = (0, 0.02) if is_late else (running, 0.4)
+        yield page(f"sglang:num_running_reqs {now}\nsglang:num_queue_reqs 0\nsglang:token_usage {used}\n")
+
+    with ScriptedServer(respond) as server:
+        at = target(server.url, "sglang")
+        with Sampler(Sources(f"{server.url}/metrics"), at) as watch:
+            began_s = time.monotonic()
+            with watch.stage(awaits_idle=awaits_idle) as looks:
+                ended.append(time.monotonic())
+            took_s = time.monotonic() - began_s
+            window = watch.window(looks, "c4", Arm.CANDIDATE, 0, 0)
+    assert window is not None
+    assert (window.after(Gauge.KV_USAGE), window.drained) == (held, awaits_idle)
+    assert (took_s >= delay_s) is awaits_idle
 
 
 def as_observation(result: StageResult) -> LoadObservation:
