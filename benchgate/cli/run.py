@@ -37,7 +37,9 @@ def run(
     output: OutputOptions,
     baseline: options.BaselineOption = None,
     candidate: options.CandidateOption = None,
-    only: Annotated[Part | None, typer.Option(help="Measure and judge this part of the suite alone.")] = None,
+    only: Annotated[
+        Part | None, typer.Option(help="Measure and judge this part of the suite alone; it never passes.")
+    ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Measure less, in about three minutes; it never passes.")
     ] = False,

@@ -40,7 +40,7 @@ from benchgate.gate.summary.slow_replicas import slow_replica_notes
 from benchgate.gate.waivers import apply_waivers
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS
-from benchgate.model.run import Evidence, RunStatus
+from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import (
     BUDGET,
     HISTORY,
@@ -85,9 +85,10 @@ def judge(
     names = (baseline, judged.run.arms[Arm.CANDIDATE].name)
     reason = verdict_reason(outcome, checks, guards, names)
     todo = next_step(outcome, checks, guards)
-    if judged.run.is_quick_look and outcome in (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE):
-        reason = _QUICK_LOOK if outcome.promotes else reason
-        outcome, todo = Outcome.INCONCLUSIVE, "run the whole suite, without --quick"
+    if judged.run.only_part is not None and outcome in (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE):
+        option = "--quick" if judged.run.is_quick_look else "--only"
+        reason = _not_whole(judged.run) if outcome.promotes else reason
+        outcome, todo = Outcome.INCONCLUSIVE, f"run the whole suite, without {option}"
     unfinished = "The run has not ended. " if judged.run.status is RunStatus.RUNNING else ""
     return Verdict(
         outcome=outcome,
@@ -242,10 +243,15 @@ def next_step(outcome: Outcome, checks: Sequence[CheckResult], guards: Sequence[
     return next((check.advice for check in decisive if check.advice), None) if decisive else _REQUIRE
 
 
-_QUICK_LOOK = (
-    "No required check failed in this quick look. It has fewer blocks and items than the suite demands, so it cannot "
-    "promote the candidate."
-)
+def _not_whole(run: Run) -> str:
+    """Return why a run in which nothing failed does not pass: not all that its suite demands was measured."""
+    if run.is_quick_look:
+        found = "No required check failed in this quick look. It has fewer blocks and items than the suite demands"
+    else:
+        found = f"No required check of the suite's `{run.only_part}` failed. Its other parts were not measured"
+    return f"{found}, so the run cannot promote the candidate."
+
+
 _REQUIRE = "make at least one check `required`"
 
 

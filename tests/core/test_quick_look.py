@@ -1,4 +1,4 @@
-"""A quick look: the suite with less of everything, and a verdict that never promotes."""
+"""A quick look, and a run of one part of its suite: a verdict that can block, and never promotes."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def test_a_suite_of_starts_alone_has_no_quick_look() -> None:
         quick_look(starts)
 
 
-def quick(effect: Effect) -> tuple[Suite, Evidence]:
+def quick(effect: Effect, part: str = QUICK_LOOK) -> tuple[Suite, Evidence]:
     suite = SuiteText([{"metric": "ttft", "margin": "10%"}], requests=20, blocks=4).suite()
     evidence = measured(suite, effect, items=20, prompts=20)
-    environment = {**evidence.run.environment, ONLY_PART: QUICK_LOOK}
+    environment = {**evidence.run.environment, ONLY_PART: part}
     return suite, replace(evidence, run=replace(evidence.run, environment=environment))
 
 
@@ -76,6 +76,14 @@ def test_a_quick_look_that_would_pass_is_inconclusive_and_one_that_blocks_blocks
     assert found.reason.startswith("No required check failed in this quick look.")
     assert {check.outcome for check in found.checks} == {Outcome.PASS}
     assert judge(*quick(Effect(slowdown=2.0))).outcome is Outcome.BLOCK
+
+
+def test_a_run_of_one_part_that_would_pass_is_inconclusive_and_one_that_blocks_blocks() -> None:
+    found = judge(*quick(HEALTHY, "load"))
+    assert (found.outcome, found.next_step) == (Outcome.INCONCLUSIVE, "run the whole suite, without --only")
+    assert "Its other parts were not measured" in found.reason
+    assert {check.outcome for check in found.checks} == {Outcome.PASS}
+    assert judge(*quick(Effect(slowdown=2.0), "load")).outcome is Outcome.BLOCK
 
 
 def test_a_quick_look_is_never_promoted_and_known_as_a_form_of_its_suite() -> None:

@@ -97,10 +97,11 @@ def everything(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name not in mine)
 
 
-def test_equal_deployments_pass_by_their_shadow_alone(tmp_path: Path) -> None:
+def test_of_equal_deployments_every_shadow_check_passes_and_the_part_alone_promotes_nothing(tmp_path: Path) -> None:
     ended = run(tmp_path, broken=False)
     evidence = latest_evidence(tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 11, ended.stderr
+    assert {check["outcome"] for check in document(ended)["checks"]} == {"PASS"}
     assert (evidence.load, evidence.quality) == ((), ())
     assert evidence.shadow is not None
     assert sum(item.once or False for item in evidence.shadow.items) == 30
