@@ -32,7 +32,7 @@ from benchgate.stats.capacity_search import (
     StopReason,
 )
 from benchgate.suite.schema import Suite
-from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, searched_run, suite
+from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, capacity_check, searched_run, suite
 from tests.fakes.evidence import run
 
 Ends = tuple[float | None, float | None]
@@ -131,6 +131,36 @@ def test_the_worst_and_the_best_that_two_brackets_leave_open(
         estimate = against(monkeypatch, theirs, bracket(Arm.CANDIDATE, ours), breach=by_breach)
         assert outcome(estimate) is said
         assert estimate.problem is not None or estimate.n == theirs.result.sent + 100 * (2 - ours.count(None))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "harm", "breach"),
+    [
+        ((7, 8), (7, 8), Outcome.PASS, Outcome.PASS),
+        ((1, 2), (1, 2), Outcome.PASS, Outcome.PASS),
+        ((8, 10), (7, 9), Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE),  # both may carry 8
+        ((8, 9), (7, 8), Outcome.WARN, Outcome.WARN),
+        ((8, 9), (6, 8), Outcome.BLOCK, Outcome.INCONCLUSIVE),
+        ((10, 11), (7, 10), Outcome.BLOCK, Outcome.INCONCLUSIVE),  # 9 is a tenth less
+        ((10, 11), (7, 9), Outcome.BLOCK, Outcome.INCONCLUSIVE),  # 8 is a fifth less, which may be lost
+        ((10, 11), (6, 8), Outcome.BLOCK, Outcome.BLOCK),
+        ((1, 2), (None, 1), Outcome.BLOCK, Outcome.INCONCLUSIVE),  # not even one is in flight
+        ((2, 3), (None, 1), Outcome.BLOCK, Outcome.BLOCK),
+    ],
+)
+def test_a_candidate_may_still_carry_one_in_flight_less_than_it_missed_at(
+    theirs: Ends, ours: Ends, harm: Outcome, breach: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = [bracket(arm, ends, over="concurrency") for arm, ends in zip(Arm, (theirs, ours), strict=True)]
+    for says, by_breach in ((harm, False), (breach, True)):
+        assert outcome(against(monkeypatch, *sides, breach=by_breach)) is says
+
+
+@pytest.mark.parametrize("in_flight", [2, 3, 7])
+def test_equal_searches_over_concurrency_pass(in_flight: int) -> None:
+    evidence = searched_run(in_flight, in_flight, capacity=IN_FLIGHT)
+    check = capacity_check(suite(capacity=IN_FLIGHT), evidence)
+    assert check.outcome is Outcome.PASS, check.reason
 
 
 @pytest.mark.parametrize(("theirs", "says"), [((20, None), Outcome.INCONCLUSIVE), ((None, 22), Outcome.PASS)])

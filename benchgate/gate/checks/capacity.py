@@ -44,6 +44,7 @@ from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
 
 _ALPHA = 0.025  # of one arm's bracket: a comparison of two is wrong if either is
+_ROUNDING = 1e-9  # of a log ratio that equals the margin
 _MOST_SATURATED = 3  # looks in a row in which the load generator was the bottleneck, before the search is given up
 
 
@@ -285,8 +286,9 @@ def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Sui
         machine, middle_of_machine = _brackets_ratio(*shared)
         limits, middle = Limits(limits.lower - machine.upper, limits.upper - machine.lower), middle - middle_of_machine
     limits, middle = Limits(limits.lower + fewer, limits.upper + fewer), middle + fewer
-    # A level that one arm missed and the other met is already a regression: equal ends are enough.
-    regressed = limits.lower >= (estimate.margin if estimate.rule.breach else 0.0)
+    # Equal ends are enough where the candidate's is a level that it missed. One less than that it may still carry.
+    tested, missed = estimate.margin if estimate.rule.breach else 0.0, ours.top == ours.result.upper
+    regressed = limits.lower >= tested if missed else limits.lower > tested + _ROUNDING
     if not regressed and math.isinf(limits.upper):
         raise _open_bracket(next(search for search in (ours, theirs, *shared) if search.middle is None))
     estimate.baseline = None if theirs.value is None else theirs.value / divisors[0]
