@@ -223,7 +223,12 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
         within = f"for an assumed correlation of {ASSUMED_CLUSTER_CORRELATION:g} within them"
         row = replace(row, note=f"its clusters are worth {worth:,} independent items, {within}")
     if margin is None:
-        return _floor(row, one.check.slo_value or 0.0, alpha)
+        floor = one.check.slo_value or 0.0
+        lowest = 1 - _unsampled(clusters, len(counts), alpha)
+        if lowest < floor:
+            why = f"even where all of its {min(clusters)} clusters are right, the share may be {show_percent(lowest)}"
+            return _never_for_items(replace(row, measure="share"), why, "use more clusters, or a lower bound")
+        return _floor(row, floor, alpha)
     row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
         return _excess(row, margin, worth, alpha)
@@ -279,6 +284,14 @@ def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> 
         f"with {sum(counts):,} items, even where no answer changes, a loss of up to {show_points(least)} cannot be "
         f"ruled out, and the margin is {show_points(margin)}"
     )
+
+
+def _unsampled(clusters: Sequence[int], tasks: int, alpha: float) -> float:
+    """Return the share that may be lost in clusters that were not sampled, even if none of the sampled ones shows it.
+
+    `clusters` are those of each of the `tasks` that has any. Of one with few of them it is 1 - alpha^(1/clusters).
+    """
+    return max((1 - alpha ** (1 / count) for count in clusters), default=0.0) / tasks
 
 
 def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:

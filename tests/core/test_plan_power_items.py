@@ -72,6 +72,13 @@ def test_clusters_are_worth_less_and_too_few_are_worth_nothing() -> None:
     assert "9 clusters" in (few.cannot or "")
 
 
+def test_a_floor_that_so_few_clusters_do_not_show_though_all_are_right() -> None:
+    few = evals({"metric": "accuracy", "min": "95%"}, task("t", 580, cluster_key="passage"))
+    assert (few.short, few.passes) == ("certain", 0.0)
+    assert "58 clusters are right" in (few.cannot or "")
+    assert evals({"metric": "accuracy", "min": "95%"}, task("t", 590, cluster_key="passage")).short is None
+
+
 def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
     for check in ({"metric": "accuracy", "margin": "5 points"}, {"metric": "accuracy", "min": "50%"}):
         row = evals(check, task("t", 40), task("u", 0, needs="openai/gsm8k"))

@@ -186,6 +186,17 @@ def test_a_floor_of_items_that_come_together_is_not_that_of_as_many_that_stand_a
         assert check_of({**FLOOR, "min": "81%"}, twice).outcome.promotes is (outcome is Outcome.PASS)
 
 
+@pytest.mark.parametrize(
+    ("passages", "outcome"), [(10, Outcome.INCONCLUSIVE), (58, Outcome.INCONCLUSIVE), (59, Outcome.PASS)]
+)
+def test_passages_that_are_all_right_show_no_more_than_as_many_items(passages: int, outcome: Outcome) -> None:
+    """A floor of 95 % allows one passage in 20 to be wrong throughout: of 58 none may be among them."""
+    arm = Answers([1.0] * 20 * passages, clusters=[str(i // 20) for i in range(20 * passages)])
+    check = check_of({**FLOOR, "min": "95%"}, {"t": (arm, arm)})
+    assert check.outcome is outcome
+    assert check.lower == pytest.approx(0.05 ** (1 / passages))
+
+
 def test_items_that_come_together_in_one_task_count_so_beside_a_task_of_as_many_that_do_not() -> None:
     """92.5 % of 2,000 items, of which a half are 20 passages: of all by themselves the lower limit is above 91 %."""
     together = Answers([0.0 if i < 150 else 1.0 for i in range(1000)], clusters=[str(i // 50) for i in range(1000)])

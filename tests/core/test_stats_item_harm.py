@@ -13,6 +13,7 @@ from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
+from benchgate.stats.distributions import t_ppf
 from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression, score_retention
 from benchgate.stats.means import subset_mean_limits
 from benchgate.stats.proportions import (
@@ -313,7 +314,7 @@ def test_clusters_make_a_share_less_sure() -> None:
     alone, together = mean_share_limits([values], [None], 0.05), mean_share_limits([values], [clusters], 0.05)
     assert alone is not None and together is not None
     assert alone[1] == pytest.approx(199)
-    assert together[1] == pytest.approx(19)
+    assert together[1] == pytest.approx(19 * (t_ppf(0.95, 199) / t_ppf(0.95, 19)) ** 2)  # of 20 clusters
 
 
 def test_strata_mirror_when_arms_swap() -> None:

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 
 from benchgate.model.records import FloatArray
 from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
-from benchgate.stats.distributions import Limits
+from benchgate.stats.distributions import Limits, t_ppf
 from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression, score_retention
 from benchgate.stats.means import paired_t, sign_flip_p, subset_mean_limits
 from benchgate.stats.proportions import (
@@ -301,7 +301,7 @@ def test_one_task_without_two_items_leaves_all_shares_open() -> None:
 def test_two_clustered_tasks_tell_twice_as_much_as_one_of_them() -> None:
     values, clusters = np.repeat(np.array([1.0] * 16 + [0.0] * 4), 10), [f"c{i // 10}" for i in range(200)]
     two = mean_share_limits([values, values], [clusters, clusters], 0.05)
-    assert two is not None and two[1] == pytest.approx(38)
+    assert two is not None and two[1] == pytest.approx(38 * (t_ppf(0.95, 398) / t_ppf(0.95, 38)) ** 2)
 
 
 def test_clusters_that_balance_tell_no_more_than_their_items() -> None:

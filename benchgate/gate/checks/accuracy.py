@@ -29,7 +29,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem, FloatArray
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import Scale, Unit
-from benchgate.stats.clusters import cluster_mean, mean_share_limits, pool_means, share_at_least_p
+from benchgate.stats.clusters import cluster_mean, mean_share_limits, mean_share_p, pool_means
 from benchgate.stats.distributions import Limits, binom_cdf
 from benchgate.stats.evals import ItemRegression, ScorePairs, accuracy_regression, score_regression
 from benchgate.stats.proportions import clopper_pearson
@@ -185,12 +185,14 @@ def _own_accuracy(paired: Sequence[Pairs], scores: Sequence[FloatArray], floor: 
         limits, p_value = clopper_pearson(right, n, alpha), binom_cdf(right, n, floor)
         return _OwnAccuracy(right / n, limits, p_value, "Clopper-Pearson limits over items")
     value = mean_over_tasks(scores)
-    found = mean_share_limits(scores, [one.clusters for one in paired], alpha)
-    if found is None:  # one item alone has no spread
+    clusters = [one.clusters for one in paired]
+    found, p_own = mean_share_limits(scores, clusters, alpha), mean_share_p(scores, clusters, floor, alpha)
+    if found is None or p_own is None:  # one item alone has no spread
         return _OwnAccuracy(value, Limits(0.0, 1.0), 1.0, "none")
-    limits, effective = found
-    p_value = share_at_least_p(value, effective, floor)
-    return _OwnAccuracy(value, limits, p_value, "Clopper-Pearson limits over the effective number of items")
+    method = "Clopper-Pearson limits over the effective number of items"
+    if any(one is not None for one in clusters):
+        method += ", widened for skewness and for clusters that were not sampled"
+    return _OwnAccuracy(value, found[0], p_own, method)
 
 
 def _require_right_or_wrong(paired: Sequence[Pairs]) -> None:
