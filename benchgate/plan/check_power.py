@@ -231,6 +231,10 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
         return _floor(row, floor, alpha)
     row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
+        unsampled = _unsampled(clusters, len(counts), alpha)
+        if unsampled >= margin:
+            why = f"even where no answer of its {min(clusters)} clusters flips, up to {show_points(unsampled)} may"
+            return _never_for_items(replace(row, measure="difference"), why, "use more clusters, or a wider margin")
         return _excess(row, margin, worth, alpha)
     why_not = underpowered_certain(counts, margin, alpha)
     row = _paired_items(row, margin, worth, alpha)

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate.model.records import BoolArray, FloatArray
-from benchgate.stats.clusters import ClusterLosses, cluster_mean, cluster_sums, pool_means, rare_loss_upper_limit
+from benchgate.stats.clusters import (
+    ClusterLosses,
+    PooledMean,
+    cluster_mean,
+    cluster_sums,
+    pool_means,
+    rare_loss_upper_limit,
+)
 from benchgate.stats.distributions import Limits, binom_sf, bisect, check_alpha, norm_ppf, norm_sf
 from benchgate.stats.means import paired_t, sign_flip_p, sign_test_p, subset_mean_limits
 from benchgate.stats.proportions import (
@@ -161,18 +168,28 @@ def _over_clusters(
             raise ValueError("a task needs at least two items, of two clusters, with finite scores")
         known.append(estimate)
         # The largest possible loss is that down to 0, or to the lowest score.
-        mean, lowest = float(np.mean(gaps)), min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
-        lost, most = (cluster_sums(values, one.clusters) for values in (gaps - mean, one.baseline - lowest))
-        mean_size = len(gaps) / len(lost)
-        losses.append(ClusterLosses(mean + lost / mean_size, most / mean_size))
+        lowest = min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
+        losses.append(_losses_of_clusters(gaps, one.baseline - lowest, one.clusters))
     pool = pool_means(known, trace)
-    limits, p_value = pool.limits(alpha, trace), pool.p_above(tested, trace)
-    rare = rare_loss_upper_limit(losses, pool.freedom, alpha)
+    limits, p_value = _raised_limits(pool, losses, alpha, trace), pool.p_above(tested, trace)
+    return ItemRegression(pool.mean, limits, p_value, sum(len(one.baseline) for one in tasks), method)
+
+
+def _losses_of_clusters(gaps: FloatArray, most: FloatArray, clusters: Sequence[str] | None) -> ClusterLosses:
+    """Sum the losses and the largest possible ones of a task's items over its clusters, if there are any."""
+    mean = float(np.mean(gaps))
+    lost, possible = cluster_sums(gaps - mean, clusters), cluster_sums(most, clusters)
+    mean_size = len(gaps) / len(lost)
+    return ClusterLosses(mean + lost / mean_size, possible / mean_size)
+
+
+def _raised_limits(pool: PooledMean, losses: Sequence[ClusterLosses], alpha: float, trace: Trace | None) -> Limits:
+    """Return Student's t limits, with the upper one raised for rare losses."""
+    limits, rare = pool.limits(alpha, trace), rare_loss_upper_limit(losses, pool.freedom, alpha)
     if trace is not None:
         formula = "the larger of Clopper-Pearson's of no loss, and of Hall's (at most a gamma quantile)"
         trace.made("upper limit for rare losses", formula, rare)
-    n = sum(len(one.baseline) for one in tasks)
-    return ItemRegression(pool.mean, Limits(limits.lower, max(limits.upper, rare)), p_value, n, method)
+    return Limits(limits.lower, max(limits.upper, rare))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +307,9 @@ def excess_of_tasks(
     """Average `excess_disagreement` over tasks (x, y, clusters) of equal weight.
 
     Tasks of one size are pooled as one sample. For different sizes, their limits are combined and an exact test covers
-    all. With clusters, t over clusters is computed too, and the weaker claim holds. Return None without prompts, or
-    when a clustered task has fewer than two clusters. Raises ValueError as `excess_disagreement`.
+    all. With clusters, t over clusters is computed too, with its upper limit raised for rare losses
+    (`rare_loss_upper_limit`), and the weaker claim holds. Return None without prompts, or when a clustered task has
+    fewer than two clusters. Raises ValueError as `excess_disagreement`.
     """
     parts = [excess_disagreement(x, y, alpha, margin=margin) for x, y, _ in tasks]
     known = [part for part in parts if part is not None]
@@ -321,7 +339,8 @@ def excess_of_tasks(
     if any(mean is None for mean in means):
         return None
     pool = pool_means([mean for mean in means if mean is not None], trace)
-    limits = found.limits.widened(pool.limits(alpha, trace))
+    losses = [_losses_of_clusters(x - y, np.ones(len(x)), clusters) for x, y, clusters in tasks]
+    limits = found.limits.widened(_raised_limits(pool, losses, alpha, trace))
     p_value = max(found.p_value, pool.p_above(margin, trace))
     _record_weaker(trace, limits, p_value)
     return Excess(found.estimate, limits, p_value, found.n)
@@ -404,8 +423,8 @@ def excess_change_of_tasks(
     """Average `excess_change` over tasks (judged, reference, clusters) of equal weight.
 
     Each task's distance to its own limit, combined as a root sum of squares (Zou and Donner 2008), and t over the mean
-    of all, over clusters too if there are any; the weakest claim holds. Return None without a task, or when a task has
-    fewer than two prompts or clusters.
+    of all. With clusters, also t over clusters, with its upper limit raised for rare losses (`rare_loss_upper_limit`).
+    The weakest claim holds. Return None without a task, or when a task has fewer than two prompts or clusters.
     """
     parts = [excess_change(judged, reference, alpha, margin=margin, trace=trace) for judged, reference, _ in tasks]
     known = [part for part in parts if part is not None]
@@ -429,7 +448,12 @@ def excess_change_of_tasks(
         if any(mean is None for mean in means):
             return None
         pool = pool_means([mean for mean in means if mean is not None], trace)
-        limits = limits.widened(pool.limits(alpha, trace))
+        if grouped and any(clusters is not None for _, _, clusters in tasks):
+            most = [np.full(len(gap), MAX_EXCESS_CHANGE) for gap in gaps]
+            losses = [_losses_of_clusters(gap, one, task[2]) for gap, one, task in zip(gaps, most, tasks, strict=True)]
+            limits = limits.widened(_raised_limits(pool, losses, alpha, trace))
+        else:
+            limits = limits.widened(pool.limits(alpha, trace))
         p_value = max(p_value, pool.p_above(margin, trace))
     _record_weaker(trace, limits, p_value)
     return Excess(estimate, limits, p_value, sum(part.n for part in known))

@@ -79,6 +79,14 @@ def test_a_floor_that_so_few_clusters_do_not_show_though_all_are_right() -> None
     assert evals({"metric": "accuracy", "min": "95%"}, task("t", 590, cluster_key="passage")).short is None
 
 
+def test_flips_that_so_few_clusters_cannot_exclude_though_none_is_seen() -> None:
+    flips: dict[str, object] = {"metric": "flips", "margin": "5 points"}
+    few = evals(flips, task("t", 580, cluster_key="passage"), repeat_baseline=True)
+    assert (few.short, few.passes) == ("certain", 0.0)
+    assert "58 clusters flips" in (few.cannot or "")
+    assert (evals(flips, task("t", 590, cluster_key="passage"), repeat_baseline=True).passes or 0) > 0
+
+
 def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
     for check in ({"metric": "accuracy", "margin": "5 points"}, {"metric": "accuracy", "min": "50%"}):
         row = evals(check, task("t", 40), task("u", 0, needs="openai/gsm8k"))

@@ -1,4 +1,4 @@
-"""Clusters lost as wholes and scores that collapse: what few of them leave open, though none was seen to."""
+"""Clusters lost or flipped as wholes and scores that collapse: what few of them leave open, though none was seen to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression
+from benchgate.model.records import FloatArray
+from benchgate.stats.evals import (
+    ScorePairs,
+    accuracy_regression,
+    excess_change_of_tasks,
+    excess_of_tasks,
+    score_regression,
+)
 
 
 def largest_size(n: int, loss: float, limit: Callable[[int], float]) -> float:
@@ -34,6 +41,71 @@ def test_clusters_that_lose_as_wholes_are_promoted_at_the_margin_at_most_as_ofte
     limits = [limit(lost) for lost in range(clusters // 2)]
     assert limits == sorted(limits)
     assert largest_size(clusters, 1.0, limit) <= 0.05
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("clusters", [10, 20, 50, 100])
+def test_clusters_that_flip_as_wholes_pass_at_the_margin_at_most_as_often_as_promised(
+    clusters: int, stored: bool
+) -> None:
+    labels, none = [f"c{i // 5}" for i in range(5 * clusters)], np.zeros(5 * clusters)
+
+    def limit(flipped: int) -> float:
+        return excess_limit(np.where(np.arange(5 * clusters) < 5 * flipped, 1.0, 0.0), none, none, labels, stored)
+
+    limits = [limit(flipped) for flipped in range(clusters // 2)]
+    assert limits == sorted(limits)
+    assert largest_size(clusters, 1.0, limit) <= 0.05
+
+
+def excess_limit(x: FloatArray, y: FloatArray, reference: FloatArray, labels: list[str], stored: bool) -> float:
+    """The upper limit of the excess over clusters, in one run or over the excess of a stored one."""
+    found = excess_of_tasks([(x, y, labels)], 0.05)
+    if stored:
+        found = excess_change_of_tasks([(x - y, reference, labels)], 0.05)
+    assert found is not None
+    return found.limits.upper
+
+
+FLIPS = [(10, 20, 0.05, 0.3), (20, 10, 0.05, 0.6), (60, 5, 0.05, 0.6), (100, 5, 0.05, 0.9), (30, 10, 0.1, 0.3)]
+
+
+def passed_at_the_margin(design: tuple[int, int, float, float], runs: int, *, stored: bool) -> float:
+    """How often flips of this mean pass a margin as large, beside a baseline that flips 2% of its own answers."""
+    clusters, size, share, correlation = design
+    generator, noise, passed = np.random.default_rng(0), 0.02, 0
+    labels, spread = [f"c{i // size}" for i in range(clusters * size)], (1 - correlation) / correlation
+
+    def excess(flips: float) -> tuple[FloatArray, FloatArray]:
+        turned = np.zeros(clusters * size, dtype=bool)
+        if flips:
+            own = generator.beta(flips * spread, (1 - flips) * spread, size=(clusters, 1))
+            turned = (generator.random((clusters, size)) < own).reshape(-1)
+        baseline, odd = (generator.random(clusters * size) < chance for chance in (noise, noise / 2))
+        return np.where(baseline, 0.5, np.where(turned | odd, 1.0, 0.0)), np.where(baseline, 1.0, 0.0)
+
+    margin = (1 - noise) * share * (1 - noise / 2) - (0.0 if stored else noise**2 / 2)
+    for _ in range(runs):
+        (x, y), reference = excess(share), excess(0.0)
+        passed += excess_limit(x, y, reference[0] - reference[1], labels, stored) < margin
+    return passed / runs
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("design", FLIPS)
+def test_flips_that_lie_together_pass_at_the_margin_at_most_as_often_as_promised(
+    design: tuple[int, int, float, float], stored: bool
+) -> None:
+    assert passed_at_the_margin(design, 200, stored=stored) <= 0.05 + 3 * (0.05 * 0.95 / 200) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("design", FLIPS)
+def test_flips_that_lie_together_pass_at_the_margin_at_most_as_often_as_promised_in_many_runs(
+    design: tuple[int, int, float, float], stored: bool
+) -> None:
+    assert passed_at_the_margin(design, 3000, stored=stored) <= 0.05 + 3 * (0.05 * 0.95 / 3000) ** 0.5
 
 
 @pytest.mark.parametrize("n", [30, 50, 100, 200])
