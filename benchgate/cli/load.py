@@ -227,10 +227,17 @@ def load(
     ] = None,
     probe: Annotated[
         int | None,
-        typer.Option(help="Most requests per level of --search.", show_default="1000", rich_help_panel=_SEARCH),
+        typer.Option(
+            help="Most requests per level of --search, without ramps.", show_default="1000", rich_help_panel=_SEARCH
+        ),
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Most requests of a whole --search.", rich_help_panel=_SEARCH)
+        int | None,
+        typer.Option(
+            help="Most requests of a whole --search, with ramps. Each ramp is estimated from those before it. The "
+            "first one, and what a later one sends beyond its estimate, come on top.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = None,
     least: Annotated[
         str | None, typer.Option("--min", help="Required capacity: judge --search by it.", rich_help_panel=_SEARCH)

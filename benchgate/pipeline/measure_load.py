@@ -230,7 +230,7 @@ class LoadMeasurement:
         for done in self._completed.searched:
             level = level_of_stage(done.stage)
             assert level is not None, "it is a look"
-            searches[done.arm].take(level, done.requests, done.client, done.ramp)
+            searches[done.arm].take(level, done.requests, done.client, done.ramp, done.left)
         if capacity is None or all(search.next is None for search in searches.values()):
             return
         if self._completed.searched:  # the arm whose turn it is comes first
@@ -254,7 +254,7 @@ class LoadMeasurement:
                 f"look {block + 1}", stage, arm, block, runner, {} if mean_s is None else {"": mean_s}
             )
             self._learn(CAPACITY_STAGE, arm, result)
-            searches[arm].take(look.level, result.requests, result.client, result.only.ramp)
+            searches[arm].take(look.level, result.requests, result.client, result.only.ramp, result.only.left)
             self._progress.step(f"{stage.name}, look {block + 1}, on {arm}")
             if _looks_dead(result):
                 require_alive(self._suite, self._targets[arm], f"after {stage.name} of the capacity search")

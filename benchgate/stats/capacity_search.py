@@ -387,8 +387,8 @@ class SearchSettings:
     highest: float
     target_ratio: float
     resolution_ratio: float  # most that the bracket's upper end is above its lower one
-    probe_requests: int  # most that one level may take
-    budget_requests: int | None = None  # most of the whole search; None: those of its probes
+    probe_requests: int  # most that one level may take, without ramps
+    budget_requests: int | None = None  # most of the whole search with its ramps (`next_look`); None: no such limit
     alpha: float = 0.05  # probability that the bracket does not hold the capacity
 
     def __post_init__(self) -> None:
@@ -408,7 +408,7 @@ class SearchSettings:
 
     @property
     def most_requests(self) -> int:
-        """Return the most requests that a search may send: every probe with every look at the highest level."""
+        """Return the most requests that a search may measure: every probe with every look at the highest level."""
         every = self.most_probes * sum(self.look_requests(self.highest, look) for look in range(len(LOOK_SHARES)))
         return every if self.budget_requests is None else min(every, self.budget_requests)
 
@@ -439,19 +439,24 @@ class PlannedLook:
 
 @dataclass(frozen=True, slots=True)
 class FinishedLook:
-    """Finished look; `sent` counts every request, also those outside of the measured window."""
+    """Finished look; `sent` counts every request, also those of its ramp and outside of the measured window.
+
+    A look without `counts` was sent, but says nothing of the server.
+    """
 
     level: float
     sent: int
-    counts: LookCounts
+    counts: LookCounts | None
+    ramp: int = 0  # of `sent`: those that brought the load to its level and held it there
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """All looks at one level."""
+    """All looks at one level; `measured` are the requests of those that count, without their ramps."""
 
     level: float
     sent: int
+    measured: int
     finding: ProbeResult
 
 
@@ -480,12 +485,22 @@ class SearchResult:
     sent: int
     needs: int | None  # least further requests that would resolve an unresolved probe
 
+    @property
+    def measured(self) -> int:
+        """Return the requests of the looks that count, without their ramps."""
+        return sum(probe.measured for probe in self.probes)
+
 
 def next_look(settings: SearchSettings, looks: Sequence[FinishedLook]) -> PlannedLook | StopReason:
-    """Return the next look to take, or the reason why there is none."""
+    """Return the next look to take, or the reason why there is none.
+
+    The budget has room for the look's requests and its ramp. A ramp lasts as long as the server makes it, so it is
+    estimated as the largest so far, in proportion to the level. The first look's ramp, and what a later one sends
+    beyond its estimate, come on top of the budget.
+    """
     probes = _probes(settings, looks)
     if probes and probes[-1].finding.standing is LevelStatus.OPEN:
-        number = sum(1 for look in looks if look.level == probes[-1].level)
+        number = sum(1 for look in looks if look.level == probes[-1].level and look.counts is not None)
         return _within_budget(settings, looks, probes[-1].level, number)
     level = _next_level(settings, probes)
     if isinstance(level, StopReason):
@@ -529,12 +544,15 @@ def search_result(settings: SearchSettings, looks: Sequence[FinishedLook]) -> Se
 
 
 def _probes(settings: SearchSettings, looks: Sequence[FinishedLook]) -> list[Probe]:
-    """Group the looks by level, in the order in which levels were probed."""
+    """Group the looks by level, in the order in which levels were probed; without levels of which none counts."""
     found = []
     for level, group in groupby(looks, key=lambda look: look.level):
         taken = list(group)
-        finding = evaluate_probe([look.counts for look in taken], settings.target_ratio, settings.probe_alpha)
-        found.append(Probe(level, sum(look.sent for look in taken), finding))
+        counts = [look.counts for look in taken if look.counts is not None]
+        if counts:
+            finding = evaluate_probe(counts, settings.target_ratio, settings.probe_alpha)
+            measured = sum(look.sent - look.ramp for look in taken if look.counts is not None)
+            found.append(Probe(level, sum(look.sent for look in taken), measured, finding))
     return found
 
 
@@ -596,7 +614,8 @@ def _within_budget(
 ) -> PlannedLook | StopReason:
     requests = settings.look_requests(level, number)
     sent = sum(look.sent for look in looks)
-    if settings.budget_requests is not None and sent + requests > settings.budget_requests:
+    ramp = math.ceil(level * max((look.ramp / look.level for look in looks), default=0.0))
+    if settings.budget_requests is not None and sent + requests + ramp > settings.budget_requests:
         return StopReason.BUDGET_EXHAUSTED
     return PlannedLook(level, number, requests)
 

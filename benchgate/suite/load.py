@@ -107,15 +107,19 @@ class Capacity(Section):
         alias="resolution",
     )
     probe_requests: Requests = key(
-        "Most requests at one level. A rate passes only after a look ten times as long as its requests stay, and half "
-        "of `probe` is the longest look: at 32/s, with answers of 2 s, about 1,900",
+        "Most requests at one level, without ramps. A rate passes only after a look ten times as long as its requests "
+        "stay, and half of `probe` is the longest look: at 32/s, with answers of 2 s, about 1,900",
         default=1000,
         ge=LEAST_REQUESTS,
         le=LISTED_REQUESTS,
         alias="probe",
     )
     budget_requests: Requests | None = key(
-        "Most requests of the whole search, per arm", default=None, ge=LEAST_REQUESTS, alias="budget"
+        "Most requests of the whole search, per arm, with ramps and repeated looks, without the warm-up. Each ramp is "
+        "estimated from those before it. The first one, and what a later one sends beyond its estimate, come on top",
+        default=None,
+        ge=LEAST_REQUESTS,
+        alias="budget",
     )
     arrival: ArrivalText = key("Arrival process of a rate", default="poisson")
     workload: Name | None = key("Name of one of `load.workloads`. Default: `load.workload`", default=None)

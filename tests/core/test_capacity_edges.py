@@ -20,7 +20,7 @@ from benchgate.gate.checks.capacity import (
 from benchgate.gate.comparison import Comparison, compare
 from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, invalid
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Evidence
+from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import Outcome, Scale, Unit
 from benchgate.stats.capacity_search import (
     LevelStatus,
@@ -32,7 +32,7 @@ from benchgate.stats.capacity_search import (
     StopReason,
 )
 from benchgate.suite.schema import Suite
-from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, answered, capacity_check, searched_run, suite
+from tests.core.test_gate_capacity import CALM, IN_FLIGHT, LATE, RATE, answered, capacity_check, searched_run, suite
 from tests.fakes.evidence import run
 
 Ends = tuple[float | None, float | None]
@@ -57,7 +57,7 @@ def bracket(
     """A search that showed this level to meet the target, and that one to miss it."""
     standings = (LevelStatus.PASS, LevelStatus.FAIL)
     probes = tuple(
-        Probe(level, 100, ProbeResult(standing, 90, 100, 0, None, False, False, None, p_value, 99.0, 99.0))
+        Probe(level, 100, 100, ProbeResult(standing, 90, 100, 0, None, False, False, None, p_value, 99.0, 99.0))
         for level, standing in zip(ends, standings, strict=True)
         if level is not None
     )
@@ -337,10 +337,58 @@ def test_the_third_look_in_a_row_that_measured_its_client_ends_a_search() -> Non
     for client in (LATE, LATE, CALM, LATE, LATE):
         search.take(look.level, columns, client)
         assert search.fault is None and search.next is not None
-    assert (len(search.looks), len(search.left_out), search.executions(look.level)) == (1, 4, 5)
+    counted = [one for one in search.looks if one.counts is not None]
+    assert (len(counted), len(search.left_out), search.executions(look.level)) == (1, 4, 5)
     search.take(look.level, columns, LATE)
     assert "the load generator was the bottleneck at" in str(search.fault) and search.next is None
     assert search.executions(99.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("over", "budget", "stop"),
+    [
+        ("rate", 900, StopReason.BUDGET_EXHAUSTED),
+        ("rate", 9000, StopReason.CONVERGED),
+        ("concurrency", 400, StopReason.BUDGET_EXHAUSTED),
+    ],
+)
+def test_every_request_of_a_search_is_in_its_budget_and_counted_again_from_its_stored_looks(
+    over: str, budget: int, stop: StopReason
+) -> None:
+    """Each look has a ramp, of half a second's requests or twice those in flight, and every third is left out."""
+    written = (RATE if over == "rate" else IN_FLIGHT).replace("}", f", budget: {budget} requests}}")
+    asked = suite(capacity=written)
+    search = search_of(asked)
+    assert search is not None
+    stored: list[LoadObservation] = []
+    while (look := search.next) is not None:
+        columns = answered(look, 2, over=over)
+        size = math.ceil(look.level * (0.5 if over == "rate" else 2))
+        ramp = answered(PlannedLook(look.level, 0, size), 2, over=over)
+        client = LATE if len(stored) % 3 == 1 else CALM
+        stage, block = f"capacity/{look.name}", search.executions(look.level)
+        stored.append(LoadObservation(stage, Arm.CANDIDATE, block, len(stored), columns, 1.0, client, ramp=ramp))
+        search.take(look.level, columns, client, ramp)
+    assert search.fault is None and search.left_out
+    result = search.result
+    assert result.sent == sum(one.recorded for one in stored) <= budget
+    assert result.measured == sum(len(one.requests) for one in stored if one.client is CALM)
+    assert replay_search(replace(NOTHING, load=tuple(stored)), Arm.CANDIDATE, asked).result == result
+    assert result.stop is stop
+
+
+def test_requests_that_a_look_lost_are_misses_though_its_search_sent_more_than_the_budget_of_today() -> None:
+    """Earlier versions spent no budget on ramps, so their searches have looks that none would plan now."""
+    asked = suite(capacity=RATE.replace("}", ", budget: 900 requests}"))
+    search = search_of(asked)
+    assert search is not None
+    ramp = answered(PlannedLook(4.0, 0, 1000), 2, over="rate")
+    look = search.next
+    assert look is not None
+    for cut in (0, 10):
+        search.take(look.level, answered(replace(look, requests=look.requests - cut), 2, over="rate"), CALM, ramp)
+    found = [one.counts.cut for one in search.looks if one.counts is not None]
+    assert found == [0, 10]
 
 
 def test_arms_take_turns_and_one_that_is_done_lets_the_other_go_on() -> None:

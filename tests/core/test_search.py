@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -35,12 +36,13 @@ def settings(**changed: object) -> SearchSettings:
     return SearchSettings(**{**values, **changed})  # type: ignore[arg-type]  # by name
 
 
-def seen(share: float, requests: int, level: float) -> FinishedLook:
+def seen(share: float, requests: int, level: float, ramp: int = 0) -> FinishedLook:
     """A look at a server that answers exactly this share well, evenly spread."""
     good = tuple(round(share * requests / 5) for _ in range(5))
     each = tuple(round(requests / 5) for _ in range(5))
     still = Backlog(1, 1, 1.0, 1.0, residence_s=1.0)
-    return FinishedLook(level, requests, LookCounts(good, each, 0, (0.5,) * 5, 0.26 * sum(each), still, window_s=60.0))
+    counts = LookCounts(good, each, 0, (0.5,) * 5, 0.26 * sum(each), still, window_s=60.0)
+    return FinishedLook(level, requests + ramp, counts, ramp)
 
 
 def searched(server: Server, asked: SearchSettings) -> tuple[SearchResult, list[float]]:
@@ -127,6 +129,28 @@ def test_budget_stops_a_search_before_it_is_passed() -> None:
     assert result.stop is StopReason.BUDGET_EXHAUSTED
     assert result.sent <= 500
     assert (result.lower, result.upper) == (8.0, None)
+
+
+def test_budget_has_room_for_a_ramp_as_large_as_those_before_it() -> None:
+    asked, looks = settings(budget_requests=700), list[FinishedLook]()
+    while isinstance(step := next_look(asked, looks), PlannedLook):
+        looks.append(seen(1.0, step.requests, step.level, ramp=10 * int(step.level)))
+    assert step is StopReason.BUDGET_EXHAUSTED
+    result = search_result(asked, looks)
+    # 125 measured at each of 1, 2, 4 and 8, and the ramps: at 16 they would be 125 + 160 more.
+    assert [probe.level for probe in result.probes] == [1, 2, 4, 8]
+    assert (result.sent, result.measured) == (4 * 125 + 150, 4 * 125)
+    assert next_look(asked, [replace(looks[0], sent=701, ramp=576)]) is StopReason.BUDGET_EXHAUSTED
+
+
+def test_looks_that_do_not_count_spend_the_budget_and_show_nothing() -> None:
+    asked, looks = settings(budget_requests=500), list[FinishedLook]()
+    while isinstance(step := next_look(asked, looks), PlannedLook):
+        assert (step.level, step.number) == (1.0, 0)
+        looks.append(FinishedLook(step.level, step.requests, None))
+    result = search_result(asked, looks)
+    assert (step, len(looks)) == (StopReason.BUDGET_EXHAUSTED, 4)
+    assert (result.sent, result.measured, result.probes) == (500, 0, ())
 
 
 def test_every_search_ends_within_its_probes() -> None:

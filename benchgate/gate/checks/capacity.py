@@ -52,8 +52,9 @@ _MOST_SATURATED = 3  # looks in a row in which the load generator was the bottle
 class ArmSearch:
     """Capacity search of one arm. A look in which the load generator was the bottleneck is left out and repeated.
 
-    `output_tokens` is the length of every answer, if all requests ask for the same. `left_out` has the reason for each
-    look that does not count. `fault` says why the search cannot continue, None while it can and when it has ended.
+    `output_tokens` is the length of every answer, if all requests ask for the same. `looks` are all that were sent,
+    without interrupted ones; those left out have no counts, and `left_out` has their reasons. `fault` says why the
+    search cannot continue, None while it can and when it has ended.
     """
 
     settings: SearchSettings
@@ -76,13 +77,27 @@ class ArmSearch:
         """Return how often a level was measured, including looks that do not count."""
         return self._executions.get(level, 0)
 
+    @property
+    def result(self) -> SearchResult:
+        """Return the result of the looks so far."""
+        return search_result(self.settings, self.looks)
+
     def take(
-        self, level: float, columns: RequestColumns, client: ClientUse, ramp: RequestColumns | None = None
+        self,
+        level: float,
+        columns: RequestColumns,
+        client: ClientUse,
+        ramp: RequestColumns | None = None,
+        left: RequestColumns | None = None,
     ) -> None:
-        """Take one execution of a level: its measured requests, those of its ramp, and the client's own load."""
-        step = next_look(self.settings, self.looks)
-        # Judged by another slo than it was measured under, the search might not have planned this look.
+        """Take one execution of a level: its requests by use, as in LoadObservation, and the client's own load."""
+        # Judged by another slo than it was measured under, the search might not have planned this look. Nor by a budget
+        # that earlier versions did not spend on ramps.
+        step = next_look(replace(self.settings, budget_requests=None), self.looks)
         planned = step.requests if isinstance(step, PlannedLook) and step.level == level else len(columns)
+        ramped = 0 if ramp is None else len(ramp)
+        look = FinishedLook(level, len(columns) + ramped + (0 if left is None else len(left)), None, ramped)
+        self.looks.append(look)
         self._executions[level] = self.executions(level) + 1
         concurrency = int(level) if self.settings.over == "concurrency" else None
         saturated = saturation_reasons(client, columns, level if concurrency is None else None, self.bounds)
@@ -100,7 +115,7 @@ class ArmSearch:
         if counts is None:
             self.fault = f"{level:g} requests were never in flight"
         else:
-            self.looks.append(FinishedLook(level, len(columns), counts))
+            self.looks[-1] = replace(look, counts=counts)
 
 
 def search_of(suite: Suite) -> ArmSearch | None:
@@ -221,12 +236,13 @@ def replay_search(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
     for observation in sorted((o for o in evidence.load if o.arm is arm), key=lambda o: o.position):
         level = level_of_stage(observation.stage)
         if level is not None:
-            search.take(level, observation.requests, observation.client, observation.ramp)
+            search.take(level, observation.requests, observation.client, observation.ramp, observation.left)
     if search.fault is not None:
         raise invalid(f"the capacity of the {arm.value}: {search.fault}", _MORE_CLIENT)
-    if not search.looks:
+    result = search.result
+    if not result.probes:
         raise invalid(f"the capacity of the {arm.value} was not searched for", "run the suite again")
-    return ReplayedSearch(arm, search.settings, search_result(search.settings, search.looks), tuple(search.left_out))
+    return ReplayedSearch(arm, search.settings, result, tuple(search.left_out))
 
 
 def unused_search_note(evidence: Evidence, suite: Suite, arm: Arm) -> str | None:
@@ -276,7 +292,7 @@ def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Sui
     theirs, ours = replay_search(reference, arm, suite), replay_search(comparison.judged, Arm.CANDIDATE, suite)
     shared = [replay_search(run, Arm.BASELINE, suite) for run in _runs_of_one_baseline(comparison)]
     named = zip(("reference", "judged"), shared, strict=False)
-    estimate.n = sum(search.result.sent for search in (theirs, ours, *shared))
+    estimate.n = sum(search.result.measured for search in (theirs, ours, *shared))
     estimate.notes = [theirs.describe(Arm.BASELINE), ours.describe(Arm.CANDIDATE)]
     estimate.notes += [f"the {name} run's {search.describe(Arm.BASELINE)}" for name, search in named]
     divisors = _divisor(reference, arm, each=each), _divisor(comparison.judged, Arm.CANDIDATE, each=each)
@@ -319,7 +335,7 @@ def compare_with_bound(estimate: Estimate, comparison: Comparison, suite: Suite,
     """Compare the candidate's own bracket with a least capacity; with `each`, that of one of its accelerators."""
     search = replay_search(comparison.judged, Arm.CANDIDATE, suite)
     result, divisor = search.result, _divisor(comparison.judged, Arm.CANDIDATE, each=each)
-    estimate.n, estimate.notes = result.sent, [search.describe(Arm.CANDIDATE)]
+    estimate.n, estimate.notes = result.measured, [search.describe(Arm.CANDIDATE)]
     if search.value is None:
         raise _open_bracket(search)
     estimate.candidate = estimate.value = search.value / divisor

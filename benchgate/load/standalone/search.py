@@ -25,7 +25,7 @@ from benchgate.load.standalone.run import (
 from benchgate.load.warmup import mean_service_s, ramp_service_s
 from benchgate.model.metric import Slo
 from benchgate.model.verdict import Outcome
-from benchgate.stats.capacity_search import PlannedLook, Probe, SearchSettings, search_result
+from benchgate.stats.capacity_search import PlannedLook, Probe, SearchSettings
 from benchgate.suite.load import LEAST_REQUESTS
 from benchgate.suite.schema import ClientBounds
 from benchgate.suite.stages import LISTED_REQUESTS
@@ -129,19 +129,19 @@ def run_search(
                 phase = f"{_shown(options, look.level)}, look {look.number + 1}"
                 note(f"{phase}: {look.requests:,} requests")
                 left_out = len(search.left_out)
-                result = send_load(fleet, options.at(look, len(search.looks) + left_out), target, service_s)
+                result = send_load(fleet, options.at(look, len(search.looks)), target, service_s)
                 if (mean_s := mean_service_s(result.requests)) is not None:
                     least_s = mean_s if least_s is None else min(mean_s, least_s)
                     service_s = ramp_service_s(mean_s, least_s)
                 if result.down_after_s is not None or all(error in NO_SERVER for error in result.requests.error):
                     down = f"the server did not accept connections at {look.name}"
                 else:
-                    search.take(look.level, result.requests, result.client, result.only.ramp)
+                    search.take(look.level, result.requests, result.client, result.only.ramp, result.only.left)
                 if len(search.left_out) > left_out:
                     note(f"that look measured its client and does not count: {search.left_out[-1]}")
                 if search.next is None or search.next.level != look.level:
                     found = "no look at it counted"
-                    for probe in search_result(options.settings, search.looks).probes:
+                    for probe in search.result.probes:
                         if probe.level == look.level:
                             finding = probe.finding
                             good = f"{finding.good:,} of {finding.scheduled:,} requests good"
@@ -191,9 +191,9 @@ def _level(option: str, over: Literal["rate", "concurrency"], text: str) -> floa
 def _document(
     options: SearchOptions, engine: str, search: ArmSearch, down: str | None, *, partial: bool, warmup: int | None
 ) -> dict[str, object]:
-    settings, result = options.settings, search_result(options.settings, search.looks)
+    settings, result = options.settings, search.result
     fault = down if down is not None else None if search.fault is None else f"{search.fault}; {SATURATION_REMEDY}"
-    needed = [probe.sent + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
+    needed = [probe.measured + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
     document: dict[str, object] = {
         "url": options.base.url,
         "request_url": options.base.request_url,
@@ -265,7 +265,7 @@ def _probe(probe: Probe) -> dict[str, object]:
         "goodput_upper": None if finding.limits is None else finding.limits.upper,
         "backlog_grows": finding.unstable,
         "unsteady": finding.unsteady,
-        "requests_needed": None if finding.needs is None else probe.sent + finding.needs,
+        "requests_needed": None if finding.needs is None else probe.measured + finding.needs,
         "window_s": finding.window_s,
         "window_short": finding.short,
     }
