@@ -139,6 +139,11 @@ class Run:
         return not self.calibrates and self.measured_by is None
 
     @property
+    def judges_whole_suite(self) -> bool:
+        """Return True if it judges a candidate by all of its suite: no quick look, and no run of one part."""
+        return self.judges_candidate and self.only_part is None
+
+    @property
     def imported(self) -> bool:
         """Return True if its evals were read from files of another tool."""
         return any(arm.facts.get("imported") is True for arm in self.arms.values())

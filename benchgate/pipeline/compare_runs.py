@@ -70,7 +70,8 @@ def _named(store: Store, names: Sequence[str]) -> SelectedRuns:
         if run.id in found:
             raise UsageError(f"{name} is run {run.id}, which is named already; name each once")
         if not _judges(run):
-            raise UsageError(f"run {run.id} judges no candidate; name runs that do")
+            part = f" ({run.scope})" if run.scope else ""
+            raise UsageError(f"run {run.id}{part} judges no candidate; name runs of the whole suite that do")
         found[run.id] = run
     runs = tuple(sorted(found.values(), key=_when, reverse=True))
     return SelectedRuns(runs, (), {run.id: newer for run in runs if (newer := _newer(store, run)) is not None})
@@ -95,7 +96,7 @@ def _newer(store: Store, run: Run) -> NewerRun | None:
 
 
 def _judges(run: Run) -> bool:
-    return not run.calibrates and run.measured_by is None and Arm.CANDIDATE in run.arms
+    return run.judges_whole_suite and Arm.CANDIDATE in run.arms
 
 
 def newest_of_each(runs: Sequence[Run]) -> SelectedRuns:

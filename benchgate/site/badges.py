@@ -43,11 +43,8 @@ class Badge:
 
 
 def newest_judging(runs: Sequence[RunSummary]) -> RunSummary | None:
-    """Return the newest run that judges a candidate and is complete or interrupted; `runs` are oldest first.
-
-    No calibration and no file of another tool does.
-    """
-    judging = (one for one in reversed(runs) if one.run.judges_candidate)
+    """Return the newest run that judges a candidate by the whole suite and has ended; `runs` are oldest first."""
+    judging = (one for one in reversed(runs) if one.run.judges_whole_suite)
     return next((one for one in judging if one.run.status is not RunStatus.RUNNING), None)
 
 

@@ -237,6 +237,8 @@ def _per_correct(
 def _held_back(one: StoredRun, as_of: date | None) -> str | None:
     if one.outcome is None or not one.outcome.promotes:
         return None
+    if one.run.scope is not None:
+        return f"only a part of its suite was measured ({one.run.scope})"
     if one.withdrawn is not None:
         return f"its promotion was withdrawn ({one.withdrawn})"
     ended = [waived for waived in one.waived if as_of is None or waived.expires < as_of]

@@ -252,14 +252,14 @@ def _own_outcomes(connection: Connection) -> dict[str, Outcome]:
 
 
 def newest_runs(connection: Connection, run_ids: Collection[str]) -> list[NewestRun]:
-    """Return the newest of these runs of each suite, without calibrations and files of other tools."""
-    run = tables.run
-    query = select(run).where(~run.c.suite.contains('"calibration":true', autoescape=True), tables.measured_here())
-    by_time = query.where(run.c.started_at <= clock.latest(connection)).order_by(run.c.started_at, run.c.id)
-    chosen = set(run_ids)
-    newest = {row["suite_name"]: row for row in fetch(connection, by_time) if row["id"] in chosen}
-    outcomes = results.own_outcomes(connection, [row["id"] for row in newest.values()])
+    """Return the newest of these runs of each suite that judges a candidate by the whole suite."""
+    run, chosen = tables.run, set(run_ids)
+    begun = select(run).where(run.c.started_at <= clock.latest(connection))
+    by_time = fetch(connection, begun.order_by(run.c.started_at, run.c.id))
+    found = read_runs(connection, [row for row in by_time if row["id"] in chosen])
+    newest = {one.suite_name: one for one in found if one.judges_whole_suite}
+    outcomes = results.own_outcomes(connection, [one.id for one in newest.values()])
     return [
-        (suite, row["started_at"], outcomes.get(row["id"]), results.metrics(connection, row["id"]))
-        for suite, row in sorted(newest.items())
+        (suite, one.started_at, outcomes.get(one.id), results.metrics(connection, one.id))
+        for suite, one in sorted(newest.items())
     ]

@@ -12,7 +12,7 @@ import pytest
 from benchgate.errors import UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow, RunStatus
+from benchgate.model.run import ONLY_PART, QUICK_LOOK, MetricRow, RunStatus
 from benchgate.model.verdict import Outcome, Waiver
 from benchgate.report.document import verdict_document
 from benchgate.report.frontier import frontier_text
@@ -233,6 +233,15 @@ def test_a_run_that_was_cut_short_never_passes_whatever_its_verdict_says() -> No
     assert found.cheapest is None
     assert found.why_none == "no candidate passes by its own verdict: 1 PASS, 1 of them not fit to be counted"
     assert [row.usd for row in found.rows] == ["the run was cut short"]
+
+
+@pytest.mark.parametrize(("part", "says"), [("load", "load only"), (QUICK_LOOK, "quick look")])
+def test_a_run_of_a_part_of_its_suite_never_passes_whatever_its_verdict_says(part: str, says: str) -> None:
+    found = right_sizing(
+        [stored("q8"), stored("q4", price=0.5, environment={**fake.run().environment, ONLY_PART: part})]
+    )
+    assert found.cheapest == CheapestOption("q8", ())
+    assert says in str(row(found, "q4").held_back)
 
 
 def test_costs_as_used_need_terms_of_every_price() -> None:

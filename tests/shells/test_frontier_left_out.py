@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from benchgate.errors import UsageError
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.history import Promotion, PromotionAction
-from benchgate.pipeline.compare_runs import newest_of_each, read_stored
+from benchgate.model.run import ONLY_PART, QUICK_LOOK
+from benchgate.pipeline.compare_runs import newest_of_each, read_stored, select_runs
 from benchgate.store.repository import Store
 from tests.fakes.promotable import begun
 from tests.fakes.quick_command import answer
@@ -26,6 +30,24 @@ def test_a_run_whose_suite_a_newer_benchgate_stored_is_left_out_by_name() -> Non
             f"the newest whole run of q2, {strange.id}, is left out: this version of benchgate cannot read"
         )
     assert newest_of_each([strange]).runs == ()
+
+
+@pytest.mark.parametrize("part", ["load", "quality", "shadow", QUICK_LOOK])
+def test_a_run_of_a_part_of_the_suite_stands_for_no_candidate(tmp_path: Path, part: str) -> None:
+    """The complete run before it stays the candidate's newest, and is held back by none of its verdicts."""
+    whole, other = candidate("q4"), candidate("q8", started_at="2026-01-02T04:00:00Z")
+    later = candidate(
+        "q4", started_at="2026-01-03T03:04:05Z", environment={ONLY_PART: part}, measurement_sha256="p" * 64
+    )
+    with Store.open(str(tmp_path / "b.db")) as store:
+        ids = [write(store, whole, "BLOCK"), write(store, other, "PASS")]
+        part_id = write(store, later, "PASS")
+        found = select_runs(store, [])
+        assert {run.id for run in found.runs} == set(ids)
+        assert (found.notes, found.newer) == ((), {})
+        assert select_runs(store, ids).newer == {}
+        with pytest.raises(UsageError, match=f"{part_id}.* judges no candidate"):
+            select_runs(store, [ids[0], part_id])
 
 
 def test_a_promotion_that_was_withdrawn_is_known_with_its_reason_until_it_is_promoted_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
-from benchgate.model.run import Run, RunStatus, TrendPoint
+from benchgate.model.run import ONLY_PART, QUICK_LOOK, Run, RunStatus, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.trend import MOST_SERIES
 from benchgate.site import folder
@@ -165,6 +165,8 @@ def test_a_suite_without_numbers_has_no_charts() -> None:
         ([glance(0), glance(1, None)], "no verdict"),  # an older run's verdict is not the newest
         ([glance(0), glance(1, suite={"calibration": True})], "● PASS"),
         ([glance(0), glance(1, environment={"measured_by": "vllm"})], "● PASS"),
+        ([glance(0, Outcome.BLOCK), glance(1, environment={ONLY_PART: "load"})], "■ BLOCK"),
+        ([glance(0), glance(1, Outcome.INCONCLUSIVE, environment={ONLY_PART: QUICK_LOOK})], "● PASS"),
         ([], "no verdict"),
     ],
 )

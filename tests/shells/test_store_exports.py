@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import MetricRow, Run
+from benchgate.model.run import ONLY_PART, QUICK_LOOK, MetricRow, Run
 from benchgate.report.openmetrics import newest_runs_text
 from benchgate.store.export import FileFormat, all_runs, export, to_csv, without_infinities
 from benchgate.store.migrate import opened
@@ -235,6 +235,17 @@ def test_openmetrics_is_read_by_a_strict_parser_and_tells_the_newest_run(store_a
     assert told.endswith("# EOF\n")
     again = written(store_address, tmp_path / "again.prom", FileFormat.OPENMETRICS)
     assert again[0].read_text() == told
+
+
+@pytest.mark.parametrize("part", ["load", QUICK_LOOK])
+def test_openmetrics_leaves_out_a_run_of_a_part_of_its_suite(store_address: str, tmp_path: Path, part: str) -> None:
+    with Store.open(store_address) as store:
+        whole, short = write_run(store), write_run(store, environment={ONLY_PART: part})
+        store.save_verdict(whole.id, verdict("BLOCK", whole), decided_at="2026-11-21T12:00:00.000Z")
+        store.save_verdict(short.id, verdict("PASS", short), decided_at="2026-11-21T12:00:00.000Z")
+    (file,) = written(store_address, tmp_path, FileFormat.OPENMETRICS)
+    (found,) = [family for family in _parsed(file.read_text()) if family.name == "benchgate_verdict"]
+    assert [sample.labels["outcome"] for sample in found.samples if sample.value == 1] == ["BLOCK"]
 
 
 def test_metric_of_a_strange_name_is_no_openmetrics(address: str, run: Run, tmp_path: Path) -> None:
