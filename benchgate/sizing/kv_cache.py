@@ -3,7 +3,8 @@
 For every token, every layer with full attention keeps a key and a value of each of its KV heads: 2 · layers · KV heads
 · head size · bytes of one number (Pope et al. 2022, arXiv 2211.05102, section 2). Layers with a sliding window keep at
 most the window. Latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1) keeps one compressed vector and the
-rotary part of one key. Layers with linear attention keep a state of constant size.
+rotary part of one key. Layers with linear attention or a state-space model keep a state of constant size. Layers that
+reuse the cache of an earlier one keep nothing, as do blocks of experts or of a feed-forward network alone.
 
 Accelerators that share every layer (tensor parallelism) share its KV heads. With fewer heads than accelerators each
 head is kept several times, and a compressed vector on each accelerator.
@@ -29,6 +30,20 @@ BYTES = MappingProxyType(
 _FULL = ("full_attention", "attention", "global")
 _SLIDING = ("sliding_attention", "sliding", "local", "chunked_attention")
 _STATE = ("linear_attention", "mamba", "recurrent", "ssm", "conv")
+_NOTHING = ("mlp", "moe")  # blocks of Nemotron-H, whose attention is a block of its own
+_PATTERN = MappingProxyType({"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"})  # of Nemotron-H
+# Keys of caches that are not counted. What an indexer keeps depends on the engine: 132 bytes a token and layer in vLLM,
+# which in fp8 also keeps 656 bytes for the 576 numbers. The other caches vary by layer, or are shared in other ways.
+_UNCOUNTED = (
+    "index_head_dim",
+    "compress_ratios",
+    "use_cla",
+    "num_key_value_layers",
+    "block_configs",
+    "per_layer_config",
+)
+# Keys that say which layers have attention in a way that is not read.
+_UNCOUNTED_KINDS = ("attn_layer_indices", "attn_type_list", "block_types", "_block_types", "linear_attn_config")
 _MOST = 10**9  # largest plausible number of tokens, or count of a configuration
 _MOST_ACCELERATORS = 1024
 _SHOWN = 40  # characters of an invalid value in a message
@@ -115,13 +130,15 @@ def number_bytes(dtype: str) -> float:
 def cache_layout(config: Mapping[str, object]) -> CacheLayout:
     """Read the layout from a model's `config.json` as Transformers writes it; of a multimodal one, its text part.
 
-    Raises ConfigError for a missing or invalid key.
+    Raises ConfigError for a missing or invalid key, and for one with an effect on the cache that is not counted.
     """
     text = config.get("text_config", config)
     if not isinstance(text, Mapping):
         raise ConfigError("`text_config` is not an object")
-    layers = _count(text, "num_hidden_layers", "n_layer", "num_layers")
-    full, sliding, state = _layers_by_kind(text, layers)
+    _require_counted(text, _UNCOUNTED)
+    full, sliding, state = _layers_by_kind(text)
+    if not full + sliding:
+        raise ConfigError("no layer keeps keys and values; expected the `config.json` of a model with attention")
     of_full, of_sliding = _kept_in(text, _OF_FULL), _kept_in(text, _OF_SLIDING)
     if not sliding:  # it is unknown which layers have a window: take the larger
         of_full = max(of_full, of_sliding, key=lambda kept: kept.numbers)
@@ -146,7 +163,9 @@ def _kept_in(text: Mapping[str, object], own_keys: tuple[str, str]) -> _Kept:
     heads = _count(text, "num_attention_heads", "n_head")
     own_heads, own_size = (_stated(text, key) for key in own_keys)
     kv_heads = _agreed(own_heads or _kv_heads(text, heads)) or heads
-    size = _agreed(own_size or {**_stated(text, "head_dim"), **_stated(text, "kv_channels")})
+    size = _agreed(
+        own_size or {**_stated(text, "head_dim"), **_stated(text, "kv_channels"), **_stated(text, "attention_head_dim")}
+    )
     if size is not None:
         return _Kept(kv_heads, 2 * kv_heads * size)
     width = _count(text, "hidden_size", "n_embd")
@@ -192,22 +211,76 @@ def _flag(text: Mapping[str, object], name: str) -> bool:
     return bool(value)
 
 
-def _layers_by_kind(text: Mapping[str, object], layers: int) -> tuple[int, int, int]:
-    kinds = text.get("layer_types")
-    if kinds is None:
-        # A window alone does not tell which layers have one, so all count as keeping everything, an upper bound.
-        windowed = text.get("sliding_window") is not None and text.get("sliding_window_pattern") is not None
-        if not windowed or text.get("use_sliding_window") is False:
-            return layers, 0, 0
-        full = layers // _count(text, "sliding_window_pattern")  # every n-th layer sees everything (Gemma 3)
-        return full, layers - full, 0
-    if not isinstance(kinds, Sequence) or isinstance(kinds, str) or len(kinds) != layers:
-        raise ConfigError(f"`layer_types` does not name the kind of each of the {layers} layers")
-    unknown = [kind for kind in kinds if kind not in (*_FULL, *_SLIDING, *_STATE)]
-    if unknown:
-        raise ConfigError(f"`layer_types` has the unknown kind {unknown[0]!r}")
-    full, sliding, state = (sum(kind in of for kind in kinds) for of in (_FULL, _SLIDING, _STATE))
-    return full, sliding, state
+def _require_counted(text: Mapping[str, object], keys: Sequence[str]) -> None:
+    for key in keys:
+        if text.get(key):  # 0, false and empty lists are how a configuration says that it has none
+            raise ConfigError(
+                f"`{key}` is {str(text[key])[:_SHOWN]}, which changes the KV cache in a way that is not counted here;"
+                " leave out `cache`, and measure how many requests fit"
+            )
+
+
+def _layers_by_kind(text: Mapping[str, object]) -> tuple[int, int, int]:
+    """Return how many layers keep every token, how many a window, and how many a state."""
+    blocks, names = text.get("layers_block_type"), ("num_hidden_layers", "n_layer", "num_layers")
+    # Nemotron-H without a number of layers has as many as it names.
+    unnumbered = isinstance(blocks, list) and all(text.get(name) is None for name in names)
+    layers = len(blocks) if isinstance(blocks, list) and unnumbered else _count(text, *names)
+    # The last layers share what earlier ones of their kind keep (Gemma 3n and 4).
+    keeping = layers - _whole(text, "num_kv_shared_layers", layers)
+    named = _named_kinds(text, layers)
+    if len(set(named.values())) > 1:
+        raise ConfigError(f"its keys contradict each other on the kinds of the layers: {', '.join(named)}")
+    kinds = next(iter(named.values()), None)
+    if kinds is not None:
+        full, sliding, state = (sum(kind in of for kind in kinds[:keeping]) for of in (_FULL, _SLIDING, _STATE))
+        return full, sliding, state
+    _require_counted(text, _UNCOUNTED_KINDS)
+    # A window alone does not tell which layers have one, so all count as keeping everything, an upper bound.
+    windowed = text.get("sliding_window") is not None and text.get("sliding_window_pattern") is not None
+    if not windowed or text.get("use_sliding_window") is False:
+        return keeping, 0, 0
+    full = keeping // _count(text, "sliding_window_pattern")  # every n-th layer sees everything (Gemma 3)
+    return full, keeping - full, 0
+
+
+def _named_kinds(text: Mapping[str, object], layers: int) -> dict[str, tuple[str, ...]]:
+    """Return the kind of each layer, by every key that states it.
+
+    The keys are read as `configuration_jamba.py`, `configuration_nemotron_h.py` and `configuration_qwen3_next.py` of
+    Transformers do.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for key in ("layer_types", "layers_block_type", "hybrid_override_pattern"):
+        kinds = text.get(key)
+        if kinds is None:
+            continue
+        is_pattern = key == "hybrid_override_pattern"
+        if not isinstance(kinds, str if is_pattern else list) or len(kinds) != layers:
+            raise ConfigError(f"`{key}` does not name the kind of each of the {layers} layers")
+        known = tuple(_PATTERN) if is_pattern else (*_FULL, *_SLIDING, *_STATE, *_NOTHING)
+        unknown = [kind for kind in kinds if kind not in known]
+        if unknown:
+            raise ConfigError(f"`{key}` has the unknown kind {str(unknown[0])[:_SHOWN]!r}")
+        found[key] = tuple(_PATTERN[kind] if is_pattern else kind for kind in kinds)
+    if text.get("attn_layer_period") is not None or text.get("attn_layer_offset") is not None:  # Jamba
+        period = _count(text, "attn_layer_period")
+        offset = _whole(text, "attn_layer_offset", period - 1, needed=True)
+        found["attn_layer_period"] = tuple("attention" if at % period == offset else "mamba" for at in range(layers))
+    if not found and (every := _stated(text, "full_attention_interval")):  # Qwen3-Next
+        n = every["full_attention_interval"]
+        kinds = ("linear_attention" if at % n else "full_attention" for at in range(1, layers + 1))
+        found["full_attention_interval"] = tuple(kinds)
+    return found
+
+
+def _whole(text: Mapping[str, object], name: str, most: int, *, needed: bool = False) -> int:
+    """Return a count that may be 0, as it is without the key if that is not needed."""
+    value = text.get(name, None if needed else 0)
+    value = 0 if value is None and not needed else value
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise ConfigError(f"`{name}` is {str(value)[:_SHOWN]}; expected a whole number, 0 to {most:,}")
+    return value
 
 
 def _count(text: Mapping[str, object], *names: str) -> int:

@@ -162,6 +162,56 @@ def test_token_takes_what_the_model_keeps_of_it(config: dict[str, object], bytes
     assert cache_layout(config).bytes_per_token() == bytes_per_token
 
 
+NEMOTRON_H_8B: dict[str, object] = {
+    "num_hidden_layers": 52, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096,
+    "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-", "torch_dtype": "bfloat16",
+}  # fmt: skip
+JAMBA: dict[str, object] = {
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 4096,
+    "attn_layer_period": 8, "attn_layer_offset": 4, "torch_dtype": "bfloat16",
+}  # fmt: skip
+QWEN3_NEXT: dict[str, object] = {
+    "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 256,
+    "full_attention_interval": 4, "torch_dtype": "bfloat16",
+}  # fmt: skip
+GEMMA_3N_E4B: dict[str, object] = {
+    "num_hidden_layers": 35, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
+    "sliding_window": 512, "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 7,
+    "num_kv_shared_layers": 15, "dtype": "bfloat16",
+}  # fmt: skip
+BLOCKS = ["mamba", "moe", "mamba", "attention", "mlp"]
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "heads", "size", "states"),
+    [
+        (NEMOTRON_H_8B, 4, 8, 128, 24),
+        (JAMBA, 4, 8, 128, 28),
+        ({**JAMBA, "attn_layer_offset": 0}, 4, 8, 128, 28),
+        (QWEN3_NEXT, 12, 2, 256, 36),
+        # written by Transformers 5: the list has the number of layers
+        ({**NEMOTRON_H_8B, "hybrid_override_pattern": None, "num_hidden_layers": None, "layers_block_type": BLOCKS},
+         1, 8, 128, 2),
+        ({**NEMOTRON_H_8B, "attention_head_dim": 64}, 4, 8, 64, 24),
+    ],
+)  # fmt: skip
+def test_only_layers_with_attention_grow_with_the_tokens(
+    config: dict[str, object], layers: int, heads: int, size: int, states: int
+) -> None:
+    layout = cache_layout(config)
+    assert layout.bytes_per_token() == layers * 2 * heads * size * 2
+    assert layout.state_layers == states
+
+
+def test_layers_that_share_the_cache_of_earlier_ones_keep_nothing() -> None:
+    """Of Gemma 3n's 35 layers the last 15 share: 4 keep every token, and 16 a window."""
+    one = 2 * 2 * 256 * 2
+    layout = cache_layout(GEMMA_3N_E4B)
+    assert layout.bytes_per_request(8192) == (4 * 8192 + 16 * 512) * one
+    assert cache_layout({**GEMMA_3N_E4B, "num_kv_shared_layers": 0}).bytes_per_token() == 35 * one
+    assert cache_layout({**GEMMA_3N_E4B, "layer_types": None}).bytes_per_token() == 20 * one
+
+
 LATENT = {
     "num_hidden_layers": 61, "num_attention_heads": 128, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "dtype": "bf16",
 }  # fmt: skip
@@ -260,6 +310,20 @@ def test_tokens_are_kept_in_whole_pages() -> None:
         ({"layer_types": ["full_attention"]}, "each of the 80"),
         ({"layer_types": ["strange"] * 80}, "strange"),
         ({"text_config": 3}, "text_config"),
+        ({"hybrid_override_pattern": "M*" * 39}, "each of the 80"),
+        ({"hybrid_override_pattern": "M?" * 40}, r"unknown kind '\?'"),
+        ({"hybrid_override_pattern": ["M", "*"] * 40}, "each of the 80"),
+        ({"hybrid_override_pattern": "M" * 80}, "no layer keeps"),
+        ({"layers_block_type": ["hybrid"] * 80}, "unknown kind 'hybrid'"),
+        ({"layers_block_type": ["mamba"] * 80, "layer_types": ["attention"] * 80}, "contradict"),
+        ({"attn_layer_period": 8}, "attn_layer_offset"),
+        ({"attn_layer_offset": 4}, "attn_layer_period"),
+        ({"attn_layer_period": 8, "attn_layer_offset": 8}, "0 to 7"),
+        ({"num_kv_shared_layers": 81}, "0 to 80"),
+        ({"num_kv_shared_layers": 80}, "no layer keeps"),
+        ({"index_head_dim": 128}, "index_head_dim"),
+        ({"attn_layer_indices": [9, 18, 27]}, "attn_layer_indices"),
+        ({"linear_attn_config": {"full_attn_layers": [4]}}, "linear_attn_config"),
         ({"multi_query": True}, "8 by `num_key_value_heads` and 1 by `multi_query`"),
         ({"multi_query": 1}, "expected true or false"),
         ({"multi_query_attention": True}, "multi_query_group_num"),
