@@ -29,16 +29,22 @@ _INFERENCE_PERF_TAKEN = (
     "$.load_summary.count", "$.load_summary.requested_rate", "$.load_summary.concurrency", "$.successes.count",
     "$.failures.count", "requests_per_sec", "benchmark_time",
 )  # fmt: skip
+_ITS_TOKENS = "it counts tokens of the text as the tool splits it, not the server's own number"
 _INFERENCE_PERF_REASONS = {
     ".request_latency": FROM_SEND_TO_END,
     ".latency.": SUMMARISED,
-    ".output_tokens_per_sec": "it counts tokens of the text as the tool splits it, not the server's own number",
+    ".output_tokens_per_sec": _ITS_TOKENS,
+    ".output_tokens.total": f"of a request without a usage {_ITS_TOKENS}",
     ".goodput_metrics": OTHER_GOODPUT,
 }
 
 
 def read_inference_perf(document: Field) -> Reading:
-    """Read rates and errors, and tokens if the file has the server's own count (`successes.output_tokens`)."""
+    """Read rates and errors, and tokens if the file shows that all of them are the server's own count.
+
+    For a request without a usage `successes.output_tokens` has the tool's count. `successes.client_fallback_requests`
+    says of how many that is so, and is missing in older versions.
+    """
     load, successes = document.need("load_summary"), document.need("successes")
     succeeded, failed = successes.need("count").count(), document.need("failures", "count").count()
     count = load.need("count")
@@ -51,8 +57,10 @@ def read_inference_perf(document: Field) -> Reading:
     window_s = benchmark_time.above_zero() if benchmark_time is not None else succeeded / rate.above_zero()
     if not about_the_same(succeeded / window_s, rate.number()):
         rate.refuse(f"{succeeded} requests over {window_s:g} s; is that in seconds?")
-    tokens = successes.get("output_tokens")
-    total = None if tokens is None else tokens.need("total").number()
+    tokens, fallbacks = successes.get("output_tokens"), successes.get("client_fallback_requests")
+    counted_itself = None if fallbacks is None else fallbacks.get("output")
+    by_server = counted_itself is not None and counted_itself.count() == 0
+    total = tokens.need("total").number() if tokens is not None and by_server else None
     concurrency, requested = load.get("concurrency"), load.get("requested_rate")
     if concurrency is not None:
         stage = stage_name(concurrency.above_zero(), None)
@@ -65,7 +73,7 @@ def read_inference_perf(document: Field) -> Reading:
     taken = [*_INFERENCE_PERF_TAKEN]
     if total is not None:
         mapped["output_throughput"] = "successes.output_tokens.total / benchmark_time_seconds"
-        taken.append("$.successes.output_tokens.total")
+        taken += ["$.successes.output_tokens.total", "$.successes.client_fallback_requests.output"]
     rows = tuple(rate_rows(Outcomes(succeeded, failed, window_s, total), stage))
     return Reading("inference-perf", None, None, rows, mapped, left_out(document, taken, _INFERENCE_PERF_REASONS))
 

@@ -249,6 +249,22 @@ def test_a_report_of_inference_perf_is_not_credited_with_tokens_that_the_tool_sp
     assert {name for name, _, _ in numbers(path)} == {"request_throughput", "error_rate"}
 
 
+@pytest.mark.parametrize(
+    "fallbacks", [None, {}, {"prompt": 0}, {"prompt": 0, "output": 1}], ids=["older", "empty", "prompts", "one"]
+)
+def test_tokens_of_inference_perf_are_left_unless_all_are_the_servers_own(
+    fallbacks: dict[str, int] | None, tmp_path: Path
+) -> None:
+    """It takes its own count of a request whose usage is missing, into the same total."""
+    path = altered(
+        "inference-perf-stage.json", tmp_path, lambda d: d["successes"].update(client_fallback_requests=fallbacks)
+    )
+    reading = read_file(path).reading
+    assert {row.name for row in reading.rows} == {"request_throughput", "error_rate"}
+    assert "output_throughput" not in reading.mapped
+    assert "not the server's own number" in reading.unmapped["$.successes.output_tokens.total"]
+
+
 def test_at_most_300_fields_are_listed(tmp_path: Path) -> None:
     path = altered("vllm.json", tmp_path, lambda d: d.update({f"meta{number}": number for number in range(1000)}))
     unmapped = read_file(path).reading.unmapped
