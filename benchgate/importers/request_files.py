@@ -106,6 +106,7 @@ _GUIDELLM_TAKEN = (
     "$.metadata.guidellm_version",
 )  # fmt: skip
 _CUT_SHORT = "requests were cut short at its end, and who was slowest is not known; limit it by --max-requests"
+_ITERATIONS = "of a request without a usage it counts chunks of the stream, not the server's own number of tokens"
 _A_SAMPLE = "the report keeps a sample of its requests alone; write it with all of them"
 
 
@@ -130,17 +131,21 @@ def read_guidellm(document: Field) -> Reading:
         if why is None:
             taken.append(benchmark)
             rows += _stage_rows(benchmark, stage)
+            if not _tokens_by_server(benchmark):
+                unmapped[f"{benchmark.path}.requests.successful.output_tokens"] = _ITERATIONS
         else:
             unmapped[benchmark.path] = why
     if not rows:
         document.need("benchmarks").refuse(f"a benchmark that can be taken ({'; '.join(set(unmapped.values()))[:300]})")
-    mapped = {
+    sources = {
         "request_throughput": "requests.successful / (last end - first start)",
         "output_throughput": "output_tokens of requests.successful / (last end - first start)",
         "error_rate": "requests.errored / (requests.successful + requests.errored)",
         "ttft_sent": "time_to_first_token_ms of requests",
         "tpot": "inter_token_latency_ms of requests",
     }
+    found = {row.name for row in rows}
+    mapped = {name: source for name, source in sources.items() if name in found}
     tool = optional_text(document.need("metadata").get("guidellm_version"))
     first_sent = min((one for benchmark in taken for one in _sent(benchmark)), key=Field.number)
     return Reading("guidellm", tool, None, tuple(rows), mapped, unmapped, by_unix_time(first_sent))
@@ -165,6 +170,16 @@ def _unusable(benchmark: Field) -> str | None:
     return None if totals.need("successful").count() else "no request succeeded"
 
 
+def _tokens_by_server(benchmark: Field) -> bool:
+    """Return True if the server counted the tokens of every successful request.
+
+    GuideLLM takes one token for each iteration where the server's total is missing (`output_tokens` in
+    guidellm/schemas/request_stats.py), and a chunk of a stream may have several.
+    """
+    usages = [one.get("output_metrics") for one in benchmark.need("requests", "successful").items()]
+    return all(usage is not None and usage.get("total_tokens") is not None for usage in usages)
+
+
 def _stage_rows(benchmark: Field, stage: str) -> list[MetricRow]:
     successful, errored = (
         benchmark.need("requests", "successful").items(),
@@ -176,15 +191,18 @@ def _stage_rows(benchmark: Field, stage: str) -> list[MetricRow]:
     window_s = last.number() - min(begun)
     if window_s <= 0:
         last.refuse("an end after the first start")
-    tokens = [one.need("output_tokens").count() for one in successful]
     longest_ms = window_s * 1000 * 1.01
     first = [one.need("time_to_first_token_ms").number(most=longest_ms) / 1000 for one in successful]
+    failed = len(errored)
+    ttft = latency_rows("ttft_sent", first, failed, stage)
+    if not _tokens_by_server(benchmark):
+        return [*rate_rows(Outcomes(len(successful), failed, window_s), stage), *ttft]
+    tokens = [one.need("output_tokens").count() for one in successful]
     each = [one.get("inter_token_latency_ms") for one in successful]
     known = [one.number(most=longest_ms) / 1000 for one in each if one is not None]  # null: one token
-    failed = len(errored)
     return [
         *rate_rows(Outcomes(len(successful), failed, window_s, float(sum(tokens))), stage),
-        *latency_rows("ttft_sent", first, failed, stage),
+        *ttft,
         *latency_rows("tpot", known, failed, stage),
     ]
 

@@ -186,6 +186,19 @@ def test_a_report_of_guidellm_that_tells_half_is_refused(change: Any, why: str, 
         read_file(altered("guidellm.json", tmp_path, change))
 
 
+@pytest.mark.parametrize("usage", [None, {"total_tokens": None}, {"text_words": 3}], ids=["none", "null", "words"])
+def test_tokens_of_guidellm_are_left_unless_all_are_the_servers_own(usage: Any, tmp_path: Path) -> None:
+    """It counts one token for each chunk of a request whose usage is missing, and may count none."""
+
+    def forget(document: Any) -> None:
+        document["benchmarks"][0]["requests"]["successful"][1].update(output_metrics=usage, output_tokens=None)
+
+    reading = read_file(altered("guidellm.json", tmp_path, forget)).reading
+    assert {row.name for row in reading.rows} == {"request_throughput", "error_rate", "ttft_sent"}
+    assert set(reading.mapped) == {"request_throughput", "error_rate", "ttft_sent"}
+    assert "not the server's own" in reading.unmapped["$.benchmarks[0].requests.successful.output_tokens"]
+
+
 def test_records_of_aiperf_give_first_output_and_gaps() -> None:
     found = numbers(FIXTURES / "aiperf.jsonl")
     assert found["request_throughput", None, "profiling"] == pytest.approx(0.5)
