@@ -11,12 +11,14 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
 import numpy as np
 
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, FloatArray, RequestColumns
+from benchgate.model.request import Endpoint
 from benchgate.model.run import LoadObservation, Run
 from benchgate.report.results import VerdictContext
 from benchgate.suite.schema import Suite, traffic_classes
@@ -26,7 +28,15 @@ _NS_PER_S = 1_000_000_000
 _INTERNAL, _CLIENT = 1, 3  # SpanKind
 _CUMULATIVE = 2
 _ERROR = 2  # StatusCode
-_OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}
+# Operation of each endpoint. Those after the embeddings have none in the conventions, so theirs is the endpoint's name.
+_OPERATIONS: Mapping[Endpoint, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("chat", "responses", "messages"), "chat"),
+        **dict.fromkeys(("completions", "generate", "triton-generate"), "text_completion"),
+        "embeddings": "embeddings",
+        **{name: name for name in ("rerank", "transcriptions", "predictions", "infer", "grpc-infer")},
+    }
+)
 _DURATION_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 _TPOT_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
@@ -161,10 +171,11 @@ def _histogram(name: str, unit: str, points: list[_Json]) -> _Json:
 def _labels(context: VerdictContext) -> dict[tuple[str, Arm], _Json]:
     """Return the attributes of each stage and arm."""
     run = context.run
-    endpoints = {place.name: place.workload.endpoint for place in traffic_classes(Suite.from_stored(run.suite))}
+    places = traffic_classes(Suite.from_stored(run.suite))
+    operations = {place.name: _OPERATIONS[place.workload.endpoint] for place in places}
     return {
         (one.stage, one.arm): {
-            "gen_ai.operation.name": _OPERATIONS.get(endpoints.get(one.stage, ""), "chat"),
+            "gen_ai.operation.name": operations.get(one.stage),
             "gen_ai.provider.name": run.arms[one.arm].engine,
             "gen_ai.request.model": run.arms[one.arm].model,
             "benchgate.deployment": run.arms[one.arm].name,

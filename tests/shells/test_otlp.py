@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,10 +20,13 @@ from benchgate.integrations.github_feedback import CheckState, Message
 from benchgate.integrations.webhook import OTLP_HEADERS, otlp_headers
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
+from benchgate.model.request import ENDPOINTS
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import Decision
 from benchgate.release.publish import Judged, notifiers, parse_web_targets
 from benchgate.report.document import OWN, verdict_document
+from benchgate.report.otlp import render_trace
+from benchgate.report.results import VerdictContext
 from tests.fakes import evidence as fake
 from tests.fakes.receiver import Receiver, receiving
 
@@ -149,6 +153,25 @@ def test_a_histogram_holds_every_request_and_failures_have_a_series_of_their_own
     assert (labels["gen_ai.operation.name"], labels["gen_ai.request.model"]) == (
         "chat", EVIDENCE.run.arms[Arm.CANDIDATE].model,
     )  # fmt: skip
+
+
+OPERATIONS = {
+    "chat": "chat", "responses": "chat", "messages": "chat", "completions": "text_completion",
+    "generate": "text_completion", "triton-generate": "text_completion", "embeddings": "embeddings",
+    "rerank": "rerank", "transcriptions": "transcriptions", "predictions": "predictions", "infer": "infer",
+    "grpc-infer": "grpc-infer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_each_endpoint_has_an_operation_of_its_own_kind(endpoint: str) -> None:
+    stored: Any = EVIDENCE.run.suite
+    load = {**stored["load"], "workload": {**stored["load"]["workload"], "endpoint": endpoint}}
+    evidence = replace(EVIDENCE, run=replace(EVIDENCE.run, suite={**stored, "load": load}))
+    context = VerdictContext(evidence, fake.verdict(Outcome.PASS), Outcome.PASS.exit_code())
+    (scope,) = json.loads(render_trace(context))["resourceSpans"][0]["scopeSpans"]
+    found = {attributes(span).get("gen_ai.operation.name") for span in scope["spans"] if "parentSpanId" in span}
+    assert found == {OPERATIONS[endpoint]}
 
 
 def test_a_promoting_verdict_is_no_error_and_one_in_doubt_has_no_outcome() -> None:
