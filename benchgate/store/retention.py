@@ -37,7 +37,8 @@ class Policy:
     """Rule for what keeps raw records: runs that ended less than `older_than_s` ago, and the newest `keep_last`.
 
     A promoted run keeps them while its promotion is current, and for the usual time after its withdrawal; so does an
-    interrupted run. `keep_last` counts complete runs of a suite and is at least 1; `suite` None means every suite.
+    interrupted run. `keep_last` counts complete runs of a suite and is at least 1. Calibrations, quick looks and runs
+    of one part are counted apart, so that they take no other's place. `suite` None means every suite.
     """
 
     older_than_s: float = 0.0
@@ -142,17 +143,19 @@ def _classify(
     The reason is None where nothing keeps them. Runs without raw records are among them.
     """
     run = tables.run.c
-    about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at
+    judges = tables.judges_whole_suite().label("judges")
+    about = run.id, run.suite_name, run.label, run.status, run.started_at, run.finished_at, judges
     # A file of another tool has no records, and is no suite's newest run.
     query = tables.of_suite(select(*about, run.evidence_sha256).where(tables.measured_here()), policy.suite)
     records = results.promotions(connection, policy.suite)
     withdrawn = {one.run_id: one.promoted_at for one in records if one.deed is PromotionAction.WITHDRAWN}
     promoted = _promoted(connection, policy.suite)
-    newer, latest = Counter[str](), clock.latest(connection)
+    newer, latest = Counter[tuple[str, bool]](), clock.latest(connection)
     for found in connection.execute(query.order_by(run.started_at.desc(), run.id.desc())):
-        newest = newer[found.suite_name] < max(policy.keep_last, 1)
+        counted_with = found.suite_name, bool(found.judges)
+        newest = newer[counted_with] < max(policy.keep_last, 1)
         # A run dated in the future would hold the place of a newest one for good.
-        newer[found.suite_name] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest
+        newer[counted_with] += found.status == RunStatus.COMPLETE.value and found.started_at <= latest
         since = max(found.finished_at or "", withdrawn.get(found.id, ""))
         if found.evidence_sha256 is None or found.finished_at is None:
             yield found, since, "not over (measured now, or may go on)"

@@ -32,7 +32,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from benchgate.model.run import MEASURED_BY
+from benchgate.model.run import MEASURED_BY, ONLY_PART
 from benchgate.store.raw_records import RawBytes
 
 # STRICT tables of SQLite know INTEGER, REAL, TEXT and BLOB alone; Postgres' own REAL would be float4, its INTEGER
@@ -224,6 +224,12 @@ noise_profile = _table(
 def measured_here() -> ColumnElement[bool]:
     """Return the condition that benchgate measured a run: files of other tools have metrics alone."""
     return ~run.c.environment.contains(f'"{MEASURED_BY}":', autoescape=True)  # the text is canonical JSON
+
+
+def judges_whole_suite() -> ColumnElement[bool]:
+    """Return the condition that a run measured here is no calibration, no quick look and no run of one part."""
+    calibrates = run.c.suite.contains('"calibration":true', autoescape=True)
+    return ~calibrates & ~run.c.environment.contains(f'"{ONLY_PART}":', autoescape=True)
 
 
 def of_suite(query: Select[Any], suite: str | None) -> Select[Any]:

@@ -252,6 +252,15 @@ def test_a_policy_keeps_new_promoted_open_and_newest_runs(store: Store, store_ad
     assert {old.id, middle.id, other.id, newest.id} >= set(removed(store))
 
 
+@pytest.mark.parametrize("part", ["load", "quick"])
+def test_a_run_of_one_part_takes_no_complete_runs_place(store: Store, part: str) -> None:
+    full_run(store, label="whole")
+    environment = make_run().environment
+    for label in ("older part", "part"):
+        full_run(store, label=label, environment={**environment, "only": part})
+    assert [run.label for run in store.expendable(Policy(), NOW)] == ["older part"]
+
+
 def test_a_run_that_does_not_hash_stays_and_is_named(store: Store, store_address: str) -> None:
     damaged, sound, _ = (full_run(store) for _ in range(3))
     altered(store_address, f"UPDATE observation SET block = 7 WHERE run_id = '{damaged.id}' AND seq = 0")
