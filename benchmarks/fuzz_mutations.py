@@ -79,7 +79,9 @@ def change_value(document: Any, drawn: random.Random) -> Any:
         at, key = drawn.choice(places)
         way = drawn.randrange(6)
         if way <= 2:
-            at[key] = drawn.choice(VALUES)
+            value = drawn.choice(VALUES)
+            # A later change goes into the document's own copy, not into the list of values.
+            at[key] = json.loads(_dumped(value)) if isinstance(value, list | dict) else value
         elif way == 3 and at is not holder:
             del at[key]
         elif way == 4:

@@ -7,7 +7,6 @@ One failed repetition fails the item; no item is left out.
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -67,11 +66,6 @@ def problem(path: Path | str, message: str) -> Problem:
 def fingerprint(value: object) -> str:
     """Hash a part of an item that must be equal in both arms. NaN is hashed as JSON text."""
     return sha256_of(json.dumps(value, sort_keys=True, ensure_ascii=False))
-
-
-def finite(value: object) -> float | None:
-    """Return a finite number or a truth value as a score; None for anything else."""
-    return float(value) if isinstance(value, bool | int | float) and math.isfinite(value) else None
 
 
 def count_or_none(field: Field | None) -> int | None:

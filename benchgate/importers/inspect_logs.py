@@ -27,7 +27,6 @@ from benchgate.importers.eval_items import (
     count_or_none,
     file_text,
     fingerprint,
-    finite,
     observe,
     problem,
     select_task,
@@ -35,7 +34,7 @@ from benchgate.importers.eval_items import (
 )
 from benchgate.importers.reading import Field, read_json
 from benchgate.model.deployment import Arm, sha256_of
-from benchgate.model.records import EvalItem
+from benchgate.model.records import EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.system import RECORDED_BYTES, lacking
@@ -251,7 +250,7 @@ def _metric(log: _Log, declared: str | None) -> _Metric:
     if reducer is None or reducer.value == "mean":
         metrics = score.need("metrics")
         found = metrics.get("accuracy") or metrics.get("mean")
-        mean = None if found is None else finite(found.need("value").value)
+        mean = None if found is None else finite_score(found.need("value").value)
     return _Metric(name, score.need("scorer").text(), mean)
 
 
@@ -320,12 +319,12 @@ def _score(sample: Field, metric: _Metric) -> tuple[float | None, str | None]:
     if value is None or value.value != value.value:  # NaN: the scorer could not score it
         return None, choice
     text = value.value
-    score = finite(text)
+    score = finite_score(text)
     if score is None and isinstance(text, str):
         score = _SCORES.get(text, _SCORES.get(text.lower()))
         if score is None:
             with contextlib.suppress(ValueError):
-                score = finite(float(text))
+                score = finite_score(float(text))
     if score is None:
         sample_id, epoch = sample.need("id").value, sample.need("epoch").value
         value.refuse(f"a number, or C, P, I or N, as the score of sample {sample_id!r}, epoch {epoch}")

@@ -20,7 +20,6 @@ from benchgate.importers.eval_items import (
     count_or_none,
     file_text,
     fingerprint,
-    finite,
     observe,
     problem,
     select_task,
@@ -28,7 +27,7 @@ from benchgate.importers.eval_items import (
 )
 from benchgate.importers.reading import Field, optional_text, read_json
 from benchgate.model.deployment import Arm
-from benchgate.model.records import EvalItem
+from benchgate.model.records import EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.suite.quality import Quality, TaskEntry
 
@@ -124,7 +123,7 @@ def _observe_task(arm: Arm, bundle: _Bundle, text: str, quality: Quality, entry:
             faults.append(f"it holds {counted}, and `{key}` of {bundle.path.name} is {reported}; copy the folder again")
     mean, scores = sum(rewards) / len(rewards), benchmark.need("scores")
     stated = scores.get("mean_reward") or (scores.get("pass@1") if set(rewards) <= {0.0, 1.0} else None)
-    value = None if stated is None else finite(stated.need("value").value)
+    value = None if stated is None else finite_score(stated.need("value").value)
     if value is not None and abs(value - mean) > _ROUNDING:
         faults.append(f"the mean of {_METRIC} over its lines is {mean:.6f}, and {bundle.path.name} says {value:.6f}")
     faults += _shard_faults(config, {item.item_id for item in observation.items})
@@ -168,7 +167,7 @@ def _settings(bundle: _Bundle) -> Mapping[str, object]:
 
 def _reward(row: Field) -> float:
     reward = row.need("reward")
-    if (found := finite(reward.value)) is None:
+    if (found := finite_score(reward.value)) is None:
         reward.refuse(f"a number as the reward of problem {row.need('problem_idx').value}")
     return found
 

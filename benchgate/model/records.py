@@ -9,6 +9,7 @@ column has few distinct values: each text once, and an index per row.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -300,6 +301,15 @@ class RequestColumns:
             else:
                 found[name] = columns[name]
         return cls(**found)
+
+
+def finite_score(value: object) -> float | None:
+    """Return a finite number or a truth value as a score; None for anything else."""
+    try:
+        number = float(value) if isinstance(value, bool | int | float) else math.nan
+    except OverflowError:  # a whole number with more digits than any float has
+        return None
+    return number if math.isfinite(number) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm, sha256_of
-from benchgate.model.records import EvalItem
+from benchgate.model.records import EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
 from benchgate.suite.formats import parse_object
@@ -109,7 +109,7 @@ def select_items(
         lines.setdefault(sample.doc_id, sample.line)
         if metric not in sample.metrics:
             faults.append(f"the item has no {metric!r}; its metrics are {_listed(sample.metrics)}")
-        elif _score(value) is None:
+        elif finite_score(value) is None:
             faults.append(f"{metric} is {json.dumps(value)[:40]}, which is no score of one item; name another `metric`")
         cluster = selection.cluster
         if cluster is not None and (not isinstance(doc, dict) or doc.get(cluster) in (None, "")):
@@ -181,7 +181,7 @@ def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> Eva
         doc_hash=doc_hash,
         prompt_hash=prompt_hash,
         target_hash=target_hash,
-        score=_score(sample.row[metric]),
+        score=finite_score(sample.row[metric]),
         answer=answer,
         finish_reason=None,
         output_tokens=None,
@@ -190,12 +190,6 @@ def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> Eva
         choice=choice,
         cluster=str(doc[cluster]) if cluster is not None and isinstance(doc, dict) else None,
     )
-
-
-def _score(value: object) -> float | None:
-    if isinstance(value, bool | int | float) and math.isfinite(value):
-        return float(value)
-    return None
 
 
 def _sha256(text: str) -> str:
@@ -463,7 +457,7 @@ class Results:
     def run(self) -> str:
         """Identify the run of lm-eval by its start time, else by its content."""
         began = self.data.get("date")
-        return str(began) if isinstance(began, int | float) else sha256_of(self.data)
+        return str(began) if isinstance(began, int | float) else sha256_of(json.dumps(self.data, sort_keys=True))
 
     @property
     def system(self) -> str | None:
@@ -486,12 +480,14 @@ class Results:
             return None
         return "chat" if "chat" in backend else "completions"
 
-    def leaves(self, name: str) -> tuple[str, ...]:
-        """Return the tasks of a group in order, or the name of a task itself."""
+    def leaves(self, name: str, above: frozenset[str] = frozenset()) -> tuple[str, ...]:
+        """Return the tasks of a group in order, or the name of a task itself. `above` are groups that it is within."""
         inside = self._of("group_subtasks", name)
         if not isinstance(inside, list) or not inside:
             return (name,)
-        return tuple(dict.fromkeys(leaf for one in inside for leaf in self.leaves(str(one)) if one != name))
+        groups = above | {name}  # a file may name a group within itself
+        tasks = (leaf for one in map(str, inside) if one not in groups for leaf in self.leaves(one, groups))
+        return tuple(dict.fromkeys(tasks))
 
     def expected(self, task: str) -> int | None:
         """Return the number of evaluated items."""
