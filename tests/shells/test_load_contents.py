@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,25 @@ def test_salt_marks_a_repeated_prompt_otherwise_each_time(prompts: str) -> None:
     )
     assert salted == sent_texts(parsed(prompts=prompts, requests=9, salt=5))
     assert not set(salted) & set(sent_texts(parsed(prompts=prompts, requests=9, salt=5, seed=1)))  # as a warm-up's
+
+
+@pytest.mark.parametrize("salt", [0, 5])
+def test_an_answer_is_judged_by_the_row_that_was_sent(tmp_path: Path, salt: int) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    rows = [{"prompt": f"Question {number}.", "output_tokens": 50 + number} for number in range(4)]
+    rows += [
+        {"messages": [{"role": "user", "content": f"Call {number}."}], "max_tokens": 60 + number, "tools": tools}
+        for number in range(4)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    options = parsed(prompts=str(tmp_path / "rows.jsonl"), requests=24, salt=salt)
+    sent = list(SyntheticRequests(options)) + list(islice(SyntheticRequests(options, first=2**40), 24))
+    find = SyntheticRequests(options).find()
+    assert len(sent) == 48
+    for request in sent:
+        found = find(request.index)
+        assert found is not None
+        assert (found.ask.fields, found.ask.output_tokens) == (request.ask.fields, request.ask.output_tokens)
 
 
 def test_a_load_of_recorded_prompts_names_their_file(prompts: str) -> None:

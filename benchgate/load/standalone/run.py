@@ -111,9 +111,12 @@ class SyntheticRequests:
         return replace(self, worker=worker, workers=workers)
 
     def find(self) -> FindRequest:
-        """Return a function that finds the request of a number: the same for all, as their answers are read alike."""
+        """Return a function that finds the request of a number: its own recorded row, without the mark of the salt.
+
+        Answers to synthetic requests are all read alike, so one request stands for them.
+        """
         if self.options.prompts is not None:
-            ask = _recorded(replace(self.options, salt=0), self.options.prompts)
+            ask = _recorded(self.options, self.options.prompts, marks=False)
             return lambda number: PlannedRequest(number, None, ask(number), 0)
         if self.options.endpoint in ("chat", "completions"):
             return lambda number: None
@@ -128,10 +131,11 @@ def _transcription(recording: str) -> ModelRequest:
     return ModelRequest("transcriptions", {"file": recording}, None)
 
 
-def _recorded(options: LoadOptions, prompts: Prompts) -> Callable[[int], ModelRequest]:
+def _recorded(options: LoadOptions, prompts: Prompts, *, marks: bool = True) -> Callable[[int], ModelRequest]:
     """Return a function that gives the recorded request of a number: in each round all rows, in an order of its own.
 
-    Unless the salt is 0, each round marks its prompts otherwise, so that no server has them in its cache.
+    Unless the salt is 0, each round marks its prompts otherwise, so that no server has them in its cache. Without
+    `marks` the texts stay as recorded. Which row a number has depends on the salt all the same.
     """
     workload = Workload.model_validate({"endpoint": options.endpoint})
     builder, rows = RequestBuilder.of(workload, NO_MATERIAL), prompts.rows
@@ -141,7 +145,7 @@ def _recorded(options: LoadOptions, prompts: Prompts) -> Callable[[int], ModelRe
         generator = np.random.default_rng([options.seed, options.salt, number])
         order = generator.permutation(len(rows))
         salt = int(generator.integers(1, LARGEST_SALT + 1))
-        return order, Salter(salt, VOCABULARIES["words"]) if options.salt else None
+        return order, Salter(salt, VOCABULARIES["words"]) if options.salt and marks else None
 
     def ask(index: int) -> ModelRequest:
         order, salter = round_of(index // len(rows))
