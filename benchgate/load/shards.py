@@ -13,6 +13,7 @@ from benchgate.load.clocks import START_WITHIN_NS
 from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.plan.model import GeneratedRequests, PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import Salter
+from benchgate.plan.slot_share import SlotShare
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Limits
 from benchgate.targets.dialect import Target
@@ -81,8 +82,8 @@ class Requests(Protocol):
 
     def __iter__(self) -> Iterator[PlannedRequest]: ...
 
-    def share(self, worker: int, workers: int) -> Requests:
-        """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
+    def share(self, share: SlotShare) -> Requests:
+        """Return a worker's share of all requests."""
 
     def find(self) -> FindRequest:
         """Return a function that finds the request of a number."""
@@ -102,9 +103,9 @@ class PlannedRequests:
     def __iter__(self) -> Iterator[PlannedRequest]:
         return iter(self.requests)
 
-    def share(self, worker: int, workers: int) -> PlannedRequests:
-        """Every `workers`-th one, a conversation always as a whole."""
-        return PlannedRequests(_dealt(self.requests, worker, workers))
+    def share(self, share: SlotShare) -> PlannedRequests:
+        """Return a worker's share, a conversation always as a whole."""
+        return PlannedRequests(_dealt(self.requests, share))
 
     def find(self) -> FindRequest:
         """By its index."""
@@ -133,18 +134,18 @@ class RepeatedRequests:
             for request in self.requests:
                 yield replace(request, index=self.first + number * self.period + request.index)
 
-    def share(self, worker: int, workers: int) -> RepeatedRequests:
+    def share(self, share: SlotShare) -> RepeatedRequests:
         """Deal each round as `PlannedRequests` does. Where some would get none, each gets all, from another one on."""
         if isinstance(self.requests, GeneratedRequests):
-            served = set(range(min(workers, len(self.requests))))
+            served = set(range(min(share.workers, len(self.requests))))
         else:
-            served = {(r.turn.session if r.turn else place) % workers for place, r in enumerate(self.requests)}
-        if len(served) == workers:
-            return replace(self, requests=_dealt(self.requests, worker, workers))
-        parts = [_dealt(self.requests, one, workers) for one in sorted(served)]
-        begin = worker % len(parts) if parts else 0
+            served = {share.owner(r.turn.session if r.turn else place) for place, r in enumerate(self.requests)}
+        if len(served) == share.workers:
+            return replace(self, requests=_dealt(self.requests, share))
+        parts = [_dealt(self.requests, replace(share, worker=worker)) for worker in sorted(served)]
+        begin = share.worker % len(parts) if parts else 0
         turned = tuple(itertools.chain.from_iterable(parts[begin:] + parts[:begin]))
-        return replace(self, requests=turned, round=worker, rounds=workers)
+        return replace(self, requests=turned, round=share.worker, rounds=share.workers)
 
     def find(self) -> FindRequest:
         """By its index within a round."""
@@ -169,19 +170,21 @@ class SaltedRequests:
     def __iter__(self) -> Iterator[PlannedRequest]:
         return map(Salter(self.salt, self.vocabulary, self.generated).request, self.requests)
 
-    def share(self, worker: int, workers: int) -> SaltedRequests:
+    def share(self, share: SlotShare) -> SaltedRequests:
         """The same requests as without salt."""
-        return replace(self, requests=self.requests.share(worker, workers))
+        return replace(self, requests=self.requests.share(share))
 
     def find(self) -> FindRequest:
         """Find requests as planned, without salt: how an answer is read does not depend on the words of its prompt."""
         return self.requests.find()
 
 
-def _dealt(requests: Sequence[PlannedRequest], worker: int, workers: int) -> Sequence[PlannedRequest]:
-    if isinstance(requests, GeneratedRequests) or not any(request.turn for request in requests):
-        return requests[worker::workers]
-    return tuple(r for r in requests if (r.turn.session if r.turn else r.index) % workers == worker)
+def _dealt(requests: Sequence[PlannedRequest], share: SlotShare) -> Sequence[PlannedRequest]:
+    if isinstance(requests, GeneratedRequests):
+        return requests.share(share)
+    if not any(request.turn for request in requests):
+        return tuple(map(requests.__getitem__, share.numbers(len(requests))))
+    return tuple(r for r in requests if share.owner(r.turn.session if r.turn else r.index) == share.worker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,14 +233,13 @@ class ClassShare:
 
     def share(self, worker: int, workers: int) -> ClassShare:
         """Return the share of one of `workers`. Of a closed loop with fewer slots than workers, some get nothing."""
-        users = min(workers, self.level.concurrency or workers)
-        requests, ramp = self.requests, self.ramp
-        if worker < users or self.background:
-            requests = requests.share(worker, workers if self.background else users)
-            ramp = None if ramp is None else replace(ramp, requests=ramp.requests.share(worker, users))
-        else:
-            requests, ramp = PlannedRequests(()), None
-        return replace(self, requests=requests, ramp=ramp, level=self.level.share(worker, workers))
+        slots, level = self.level.concurrency or workers, self.level.share(worker, workers)
+        if worker >= slots:
+            return replace(self, requests=PlannedRequests(()), ramp=None, level=level)
+        share, ramp = SlotShare(worker, min(workers, slots), slots), self.ramp
+        if ramp is not None:
+            ramp = replace(ramp, requests=ramp.requests.share(share))
+        return replace(self, requests=self.requests.share(share), ramp=ramp, level=level)
 
     def find(self) -> FindRequest:
         """Return a function that finds the request of a number."""

@@ -12,6 +12,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import IntArray
 from benchgate.model.request import MediaKind, ModelRequest
 from benchgate.plan.arrivals import peak_rps
+from benchgate.plan.slot_share import SlotShare
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.stages import traffic_name
 
@@ -98,6 +99,10 @@ class GeneratedRequests(Sequence[PlannedRequest]):
     @abstractmethod
     def find(self) -> Callable[[int], PlannedRequest | None]:
         """Return a function that finds the request of a number, without its send time; None for any other number."""
+
+    @abstractmethod
+    def share(self, share: SlotShare) -> GeneratedRequests:
+        """Return a worker's share of all requests of a class."""
 
     @abstractmethod
     def salted(self, salt: int) -> GeneratedRequests:

@@ -41,6 +41,7 @@ from benchgate.plan.prompts import (
     vocabulary_of,
 )
 from benchgate.plan.salt import Salter
+from benchgate.plan.slot_share import SlotShare
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.workload import AdapterMix, Workload
 
@@ -136,7 +137,7 @@ class KeyedRequests(GeneratedRequests):
     """Single requests of a class too large to be listed. A request is drawn from a generator of its own number."""
 
     group: RequestGroup
-    numbers: range
+    numbers: Sequence[int]
     drawn_by: tuple[int, ...]
     salt: int = 0
 
@@ -177,6 +178,10 @@ class KeyedRequests(GeneratedRequests):
         """Return a function that finds the request of a number, without its send time; None for any other number."""
         draw = self._drawer()
         return lambda number: draw(number, None) if number in self.numbers else None
+
+    def share(self, share: SlotShare) -> KeyedRequests:
+        """Return a worker's share of all requests of a class."""
+        return replace(self, numbers=share.numbers(len(self.numbers)))
 
     def salted(self, salt: int) -> KeyedRequests:
         """Return the same requests with salted prompts."""

@@ -10,6 +10,7 @@ import pytest
 from benchgate.errors import SuiteError, UsageError
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import SyntheticRequests, run_load_test
+from benchgate.plan.slot_share import SlotShare
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE
 
@@ -51,7 +52,7 @@ def test_instants_are_the_recorded_gaps_divided_by_the_speed(trace: str) -> None
 
 def test_workers_share_the_rows_between_them(trace: str) -> None:
     whole = SyntheticRequests(options_of(trace, requests=4))
-    shares = [list(whole.share(worker, 3)) for worker in range(3)]
+    shares = [list(whole.share(SlotShare(worker, 3, 3))) for worker in range(3)]
     assert [[request.index for request in share] for share in shares] == [[0, 3], [1], [2]]
     assert sorted((r for share in shares for r in share), key=lambda r: r.index) == list(whole)
 

@@ -185,6 +185,14 @@ def test_background_of_fewer_requests_than_workers_keeps_every_worker_busy() -> 
         assert [one and one.ask for one in found] == [request.ask for request in requests]
 
 
+def test_background_of_fewer_slots_than_workers_sends_all_its_requests() -> None:
+    stage = PlannedStage("mix", (replace(batch(4, 4), name="short"), batch(5, 2, background=True)))
+    parts = [shard.parts[1] for shard in stage_shard(target_at("http://127.0.0.1:1"), stage, limits=limits()).split(4)]
+    assert [part.level.concurrency for part in parts] == [1, 1, 0, 0]
+    sent = [[request.index for request in islice(part.requests, 5)] for part in parts if part.level.concurrency]
+    assert {index % 5 for indexes in sent for index in indexes} == {0, 1, 2, 3, 4}
+
+
 def test_background_alone_never_keeps_a_worker() -> None:
     """One slot in the foreground, eight behind it: a second worker would have nothing that ends."""
     stage = PlannedStage("mix", (replace(batch(4, 1), name="short"), batch(8, 8, background=True)))

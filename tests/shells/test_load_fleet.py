@@ -26,6 +26,7 @@ from benchgate.load.workers import _serve as workers_serve
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.plan.model import PlannedRequest, PlannedStage
+from benchgate.plan.slot_share import SlotShare
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
@@ -55,9 +56,21 @@ def asked(requests: Iterable[PlannedRequest]) -> list[Asked]:
 )
 @pytest.mark.parametrize("workers", [2, 3, 9])
 def test_any_number_of_workers_asks_the_same(requests: Requests, workers: int) -> None:
-    shares = [requests.share(worker, workers) for worker in range(workers)]
+    shares = [requests.share(SlotShare(worker, workers, workers)) for worker in range(workers)]
     assert asked(request for share in shares for request in share) == asked(requests)
     assert max(len(list(share)) for share in shares) - min(len(list(share)) for share in shares) <= 1
+
+
+@pytest.mark.parametrize("requests", [PlannedRequests(closed(36).requests), bare(concurrency=5, requests=36)])
+@pytest.mark.parametrize(("slots", "workers"), [(3, 2), (5, 4), (9, 8), (6, 3), (2, 5)])
+def test_each_slot_of_a_closed_loop_gets_equally_many_requests(requests: Requests, slots: int, workers: int) -> None:
+    """Otherwise the workers with fewer slots would send alone in the end, below the stated concurrency."""
+    whole = Shard.of(target_at("http://127.0.0.1:1"), requests, Level(slots, None), limits())
+    parts = [shard.parts[0] for shard in whole.split(workers)]
+    assert asked(request for part in parts for request in part.requests) == asked(requests)
+    for part in parts:
+        own_slots = part.level.concurrency or 0
+        assert own_slots * (36 // slots) <= len(list(part.requests)) <= own_slots * -(-36 // slots)
 
 
 def test_shares_of_a_closed_loop_have_its_slots_between_them() -> None:

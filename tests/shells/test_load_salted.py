@@ -17,6 +17,7 @@ from benchgate.load.workers import Fleet
 from benchgate.model.request import text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
 from benchgate.plan.salt import LARGEST_SALT
+from benchgate.plan.slot_share import SlotShare
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from tests.fakes.scripted_server import ScriptedServer, answering
 from tests.shells.load_helpers import WHOLE, limits, target_at
@@ -41,7 +42,7 @@ def test_the_shares_of_all_workers_have_the_prompts_of_the_whole_and_find_reques
     assert isinstance(whole.requests, SaltedRequests)
     assert prompts(plain.requests) == [request.ask.prompt for request in stage.requests]
     assert not set(prompts(whole.requests)) & set(prompts(plain.requests))
-    shares = [pickle.loads(pickle.dumps(whole.requests.share(worker, 3))) for worker in range(3)]
+    shares = [pickle.loads(pickle.dumps(whole.requests.share(SlotShare(worker, 3, 3)))) for worker in range(3)]
     assert Counter(text for share in shares for text in prompts(share)) == Counter(prompts(whole.requests))
     assert whole.requests.find()(3) == stage.requests[3]
     assert not whole.requests.endless

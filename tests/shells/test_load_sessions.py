@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from benchgate.load.results import StageResult
-from benchgate.load.shards import PlannedRequests
+from benchgate.load.shards import Level, PlannedRequests, Shard
 from benchgate.load.workers import run_stage
 from benchgate.model.request import ModelRequest
 from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage, Turn
+from benchgate.plan.slot_share import SlotShare
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import limits, target_at
 
@@ -143,5 +144,13 @@ def test_client_that_leaves_a_conversation_does_not_come_back_to_it() -> None:
 
 def test_conversation_is_dealt_to_one_worker_as_a_whole() -> None:
     planned = PlannedRequests(tuple(request for session in range(5) for request in turns(session, 3)))
-    shares = [[request.index for request in planned.share(worker, 2)] for worker in range(2)]
+    shares = [[request.index for request in planned.share(SlotShare(worker, 2, 2))] for worker in range(2)]
     assert shares == [[0, 1, 2, 20, 21, 22, 40, 41, 42], [10, 11, 12, 30, 31, 32]]
+
+
+def test_each_slot_of_a_closed_loop_gets_equally_many_conversations() -> None:
+    """Six conversations in three slots over two workers: the first one has two slots, and four conversations."""
+    planned = PlannedRequests(tuple(request for session in range(6) for request in turns(session, 2)))
+    whole = Shard.of(target_at("http://127.0.0.1:1"), planned, Level(3, None), limits())
+    shares = [[request.index // 10 for request in shard.parts[0].requests] for shard in whole.split(2)]
+    assert shares == [[0, 0, 2, 2, 3, 3, 5, 5], [1, 1, 4, 4]]

@@ -28,6 +28,7 @@ from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedStage
 from benchgate.plan.schedule import make_plan
+from benchgate.plan.slot_share import SlotShare
 from benchgate.suite.loader import parse_suite
 from tests.fakes.blocks import record
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
@@ -92,7 +93,8 @@ def test_slots_begin_at_the_same_instants_for_any_number_of_workers(
     shares: list[tuple[PreparedClass, Kept]] = []
     for worker in range(workers):
         level = Level(7, None).share(worker, workers)
-        shares.append(closed_class(level, range(worker, 14, workers), RAMP[worker::workers], S))
+        share = SlotShare(worker, workers, 7)
+        shares.append(closed_class(level, share.numbers(14), list(share.select(RAMP)), S))
     send(monkeypatch, fixed, *([group] for group, _ in shares))
     together = sorted(at_s for _, kept in shares for at_s in begins_s(kept, Phase.LEAD)[: kept_slots(kept)])
     assert together == pytest.approx(begins_s(alone, Phase.LEAD)[:7])
@@ -151,14 +153,35 @@ def test_rate_of_several_workers_is_the_sum_of_theirs(monkeypatch: pytest.Monkey
     for worker, slots in enumerate((3, 3, 2)):
         level = Level(8, None).share(worker, 3)
         assert level.concurrency == slots
-        group, kept = closed_class(level, range(worker, 48, 3), RAMP[worker::3], S)
+        share = SlotShare(worker, 3, 8)
+        group, kept = closed_class(level, share.numbers(48), list(share.select(RAMP)), S)
         send(monkeypatch, fixed, [group])
-        share = succeeding(read(tmp_path, kept, level, 48))
-        results.append(StageResult((share,), ClientUse(cpu_s=0.1, wall_s=1.0, workers=1)))
+        found = succeeding(read(tmp_path, kept, level, 48))
+        results.append(StageResult((found,), ClientUse(cpu_s=0.1, wall_s=1.0, workers=1)))
     whole = merged(results).only
     assert len(whole.requests) == 48
-    assert 48 / whole.window_s == pytest.approx(sum(16 / one.window_s for one in results))
+    assert 48 / whole.window_s == pytest.approx(sum(len(one.requests) / one.window_s for one in results))
     assert 48 / whole.window_s == pytest.approx(8 / S, rel=0.02)
+
+
+@pytest.mark.parametrize(("slots", "workers"), [(3, 2), (5, 4), (9, 8)])
+def test_several_workers_keep_the_stated_concurrency_to_the_end(
+    monkeypatch: pytest.MonkeyPatch, slots: int, workers: int
+) -> None:
+    """Workers with two slots have twice as much to send as those with one."""
+    stage = planned(f"{{stage: c{slots}, concurrency: {slots}, requests: {20 * slots}}}")
+    whole = stage_shard(target_at("http://127.0.0.1:1"), stage, limits=limits(), service_s={"": S})
+    shares: list[tuple[PreparedClass, Kept]] = []
+    for shard in whole.split(workers):
+        (part,) = shard.parts
+        ramp = [] if part.ramp is None else [one.index for one in islice(part.ramp.requests, 1_000)]
+        shares.append(closed_class(part.level, [one.index for one in part.requests], ramp, S))
+    send(monkeypatch, fixed, *([group] for group, _ in shares))
+    sent = [one for _, kept in shares for one in kept.answers]
+    measured_ns = [one.intended_ns for one in sent if one.phase is Phase.MEASURED]
+    assert len(measured_ns) == 20 * slots
+    for at_ns in np.linspace(min(measured_ns), max(measured_ns), 101)[1:-1]:
+        assert sum(one.intended_ns <= at_ns < one.response.over_ns for one in sent) == slots
 
 
 def succeeding(share: ClassResult) -> ClassResult:

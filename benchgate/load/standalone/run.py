@@ -40,6 +40,7 @@ from benchgate.plan.media import data_url, speech_wav
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
 from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
+from benchgate.plan.slot_share import WHOLE, SlotShare
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.stats import distributions
 from benchgate.suite.load import first_round
@@ -60,11 +61,10 @@ _AFTER_ALL = 2**40  # first number of the ramp where the number of measured requ
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRequests:
-    """Every `workers`-th request from `worker`, numbered from `first`. A ramp without `at_ns` is endless."""
+    """Requests of a worker's `part`, by default all, numbered from `first`. A ramp without `at_ns` is endless."""
 
     options: LoadOptions
-    worker: int = 0
-    workers: int = 1
+    part: SlotShare = WHOLE
     first: int = 0
     at_ns: tuple[int, ...] = ()
 
@@ -89,7 +89,7 @@ class SyntheticRequests:
         ask = None if options.prompts is None else _recorded(options, options.prompts)
         texts = SyntheticTexts(options.seed, 0, salted_vocabulary(VOCABULARIES["words"], options.salt), prefix=None)
         planned = enumerate(zip(offsets, lengths, strict=False), start=self.first)
-        for index, (offset_ns, row) in itertools.islice(planned, self.worker, None, self.workers):
+        for index, (offset_ns, row) in self.part.select(planned):
             seed = zlib.crc32(b"%d/%d" % (options.seed, index)) >> 1
             if ask is not None:
                 yield PlannedRequest(index, offset_ns, ask(index), seed)
@@ -106,9 +106,9 @@ class SyntheticRequests:
             request = text_request(options.endpoint, prompt, row.output_tokens or options.output_tokens)
             yield PlannedRequest(index, offset_ns, request, seed)
 
-    def share(self, worker: int, workers: int) -> SyntheticRequests:
-        """Return the share of one worker; of a whole only."""
-        return replace(self, worker=worker, workers=workers)
+    def share(self, share: SlotShare) -> SyntheticRequests:
+        """Return a worker's share of all requests."""
+        return replace(self, part=share)
 
     def find(self) -> FindRequest:
         """Return a function that finds the request of a number: its own recorded row, without the mark of the salt.
