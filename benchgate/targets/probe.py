@@ -54,13 +54,18 @@ _SGLANG = (
     "speculative_algorithm", "speculative_eagle_topk", "speculative_num_draft_tokens", "speculative_num_steps",
     "stream_interval", "tp_size",
 )  # fmt: skip
+# Not `max_batch_total_tokens`, nor TGI's `max_input_tokens` and `max_total_tokens`: unless set, TGI sizes them at
+# start-up by the memory that the weights leave, so quantised weights alone would change them. LoRAX takes
+# `max_total_tokens` from its settings or from the model's configuration.
 _TGI = (
-    "max_batch_prefill_tokens", "max_batch_size", "max_batch_total_tokens", "max_client_batch_size",
-    "max_concurrent_requests", "max_input_length", "max_input_tokens", "max_total_tokens", "max_waiting_tokens",
+    "max_batch_size", "max_client_batch_size", "max_concurrent_requests", "max_input_length", "max_waiting_tokens",
     "waiting_served_ratio",
 )  # fmt: skip
+_LORAX = (*_TGI, "max_total_tokens")
 # The flags of each engine that change its speed or its answers, whatever weights it serves.
-FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType({"vllm": _VLLM, "sglang": _SGLANG, "tgi": _TGI, "lorax": _TGI})
+FLAGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"vllm": _VLLM, "sglang": _SGLANG, "tgi": _TGI, "lorax": _LORAX}
+)
 
 # Names that identify a set of weights, which may differ between the arms.
 OF_WEIGHTS: Mapping[str, tuple[str, ...]] = MappingProxyType(

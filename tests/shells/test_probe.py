@@ -419,6 +419,25 @@ def test_flags_that_a_server_shows_are_facts_and_its_keys_are_not() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("engine", "set_by_hand"), [("tgi", {}), ("lorax", {"max_input_length": 1023, "max_total_tokens": 1024})]
+)
+def test_sizes_that_follow_from_free_memory_are_no_flags(engine: str, set_by_hand: dict[str, int]) -> None:
+    """Quantised weights leave more memory: what TGI and LoRAX size by it at start-up is no setting of the server."""
+    flags = {"max_concurrent_requests": 128, "max_waiting_tokens": 20, **set_by_hand}
+    found = []
+    for blocks in (151_808, 402_944):
+        sized = {"max_batch_total_tokens": blocks, "max_input_tokens": blocks - 1, "max_total_tokens": blocks}
+        about = {"model_id": "org/model", **sized, **flags}
+
+        def respond(received: Received, about: dict[str, object] = about) -> Iterable[Step]:
+            return [json_response(about if received.path == "/info" else ANSWER)]
+
+        with ScriptedServer(respond) as server:
+            found.append(ready(server.url, engine=engine)["flags"])
+    assert found == [flags, flags]
+
+
 def test_flags_of_the_cache_are_read_off_the_page_of_vllm() -> None:
     line = (
         'vllm:cache_config_info{block_size="16",cache_dtype="%s",engine="%d",num_gpu_blocks="9",swap_space="None"} 1.0'
