@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from benchgate.sim.settings import sim_settings
 from benchgate.stats.capacity_search import SearchSettings
 from benchgate.suite.schema import ClientBounds
 from benchmarks.capacity_search import SERVERS, ask, grid_levels, holds, search
+from tests.fakes.scripted_server import DONE, LAST_CHUNK, ScriptedServer, finish, role_event, stream_head, token, usage
 
 LENIENT = ClientBounds.model_construct(
     send_lag_p99_s=1.0,
@@ -115,9 +117,35 @@ def test_client_that_is_the_bottleneck_is_no_capacity_of_the_server() -> None:
     with serve_sim(FAST) as server:
         document: Any = run_search(replace(options(server.url), bounds=late))
     assert "load generator was the bottleneck" in document["fault"]
+    assert "give the load generator a machine" in document["fault"]
     assert len(document["looks_left_out"]) == 3
     assert (document["stop"], document["probes"]) == (None, [])
     assert document["requests_sent"] >= 3 * 10  # each look, and its ramp
+
+
+def searched_with(server: ScriptedServer, **load: Any) -> Any:
+    asked = options(server.url, highest="2", probe=20, load={"engine": "openai", "slo": "tpot=5s", **load})
+    return run_search(asked)
+
+
+def test_a_recorded_prompt_has_a_limit_of_its_own_in_a_search_too(tmp_path: Path) -> None:
+    """The rows ask for 300 tokens, which this server sends in 100 pieces; `--output-tokens` is 128 by default."""
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "What is a fjord?", "output_tokens": 300}\n')
+    merged = stream_head() + role_event() + token("a b c ") * 100
+    whole = merged + finish("length") + usage(5, 300) + DONE + LAST_CHUNK
+    with ScriptedServer(lambda received: [whole]) as server:
+        document = searched_with(server, prompts=str(prompts), input_tokens=None, output_tokens=128)
+    assert document["fault"] is None
+    assert document["requests_sent"] > 0
+
+
+def test_a_server_that_counts_too_many_tokens_is_no_matter_of_the_load_generator() -> None:
+    whole = stream_head() + role_event() + token("a") * 2 + finish("length") + usage(5, 80) + DONE + LAST_CHUNK
+    with ScriptedServer(lambda received: [whole]) as server:
+        document = searched_with(server)
+    assert "no TPOT can be judged by it; see what this server's usage counts" in document["fault"]
+    assert "load generator" not in document["fault"]
 
 
 @pytest.mark.parametrize(

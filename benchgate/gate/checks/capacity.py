@@ -46,6 +46,7 @@ from benchgate.suite.schema import ClientBounds, Suite
 _ALPHA = 0.025  # of one arm's bracket: a comparison of two is wrong if either is
 _ROUNDING = 1e-9  # of a log ratio that equals the margin
 _MOST_SATURATED = 3  # looks in a row in which the load generator was the bottleneck, before the search is given up
+_MORE_CLIENT = "give the load generator a machine, cores or workers of its own (`benchgate doctor`), or search less far"
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class ArmSearch:
 
     `output_tokens` is the length of every answer, if all requests ask for the same. `looks` are all that were sent,
     without interrupted ones; those left out have no counts, and `left_out` has their reasons. `fault` says why the
-    search cannot continue, None while it can and when it has ended.
+    search cannot continue, None while it can and when it has ended; `remedy` says what to do about a fault.
     """
 
     settings: SearchSettings
@@ -64,6 +65,7 @@ class ArmSearch:
     looks: list[FinishedLook] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     fault: str | None = None
+    remedy: str = ""
     _executions: dict[float, int] = field(default_factory=dict)
     _saturated_in_a_row: int = 0
 
@@ -106,14 +108,17 @@ class ArmSearch:
             self._saturated_in_a_row += 1
             if self._saturated_in_a_row >= _MOST_SATURATED:
                 self.fault = f"the load generator was the bottleneck at {level:g}: {saturated[0]}"
+                self.remedy = _MORE_CLIENT
             return
         self._saturated_in_a_row = 0
         if self.slo.tpot_s is not None and (doubt := miscounted(columns, self.output_tokens)) is not None:
             self.fault = f"at {level:g} {doubt}: no TPOT can be judged by it"
+            self.remedy = "see what this server's usage counts"
             return
         counts = look_counts(columns, self.slo, concurrency, planned, ramp=ramp)
         if counts is None:
             self.fault = f"{level:g} requests were never in flight"
+            self.remedy = "search less far, or with more requests in each probe"
         else:
             self.looks[-1] = replace(look, counts=counts)
 
@@ -161,7 +166,6 @@ def alternate_looks(searches: Mapping[Arm, ArmSearch]) -> Iterator[tuple[Arm, Pl
             yield arm, look
 
 
-_MORE_CLIENT = "give the load generator a machine, cores or workers of its own (`benchgate doctor`), or search less far"
 _INTERRUPTED = "the search did not come to its end"
 _OPEN_BECAUSE = {
     StopReason.UNMET_AT_MINIMUM: "even the lowest level missed the target",
@@ -238,7 +242,7 @@ def replay_search(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
         if level is not None:
             search.take(level, observation.requests, observation.client, observation.ramp, observation.left)
     if search.fault is not None:
-        raise invalid(f"the capacity of the {arm.value}: {search.fault}", _MORE_CLIENT)
+        raise invalid(f"the capacity of the {arm.value}: {search.fault}", search.remedy)
     result = search.result
     if not result.probes:
         raise invalid(f"the capacity of the {arm.value} was not searched for", "run the suite again")

@@ -12,11 +12,11 @@ from benchgate.gate.checks.capacity import ArmSearch
 from benchgate.load.standalone.options import LoadOptions, read_rate_rps
 from benchgate.load.standalone.run import (
     NO_SERVER,
-    SATURATION_REMEDY,
     LoadInterrupted,
     PhaseWatch,
     exclusive_server,
     fleet_of,
+    offered_load,
     send_load,
     target_of,
     warm_up_server,
@@ -113,7 +113,7 @@ def run_search(
     """
     options = replace(options, base=with_model(options.base))
     target, engine = target_of(options.base)
-    search = ArmSearch(options.settings, options.slo, options.bounds, options.base.output_tokens)
+    search = ArmSearch(options.settings, options.slo, options.bounds, offered_load(options.base).output_tokens)
     first = search.next
     down, partial, warmup, service_s, least_s, phase = None, False, None, None, None, "warm-up"
     watched = None if watch is None else lambda figures: watch(phase, figures)
@@ -192,7 +192,7 @@ def _document(
     options: SearchOptions, engine: str, search: ArmSearch, down: str | None, *, partial: bool, warmup: int | None
 ) -> dict[str, object]:
     settings, result = options.settings, search.result
-    fault = down if down is not None else None if search.fault is None else f"{search.fault}; {SATURATION_REMEDY}"
+    fault = down if down is not None else None if search.fault is None else f"{search.fault}; {search.remedy}"
     needed = [probe.measured + probe.finding.needs for probe in result.probes if probe.finding.needs is not None]
     document: dict[str, object] = {
         "url": options.base.url,
