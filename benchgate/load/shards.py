@@ -16,6 +16,7 @@ from benchgate.plan.salt import Salter
 from benchgate.plan.slot_share import SlotShare
 from benchgate.plan.vocabulary import Vocabulary
 from benchgate.suite.schema import Limits
+from benchgate.targets.address import http_form
 from benchgate.targets.dialect import Target
 
 _GUESSED_ANSWER_S = 0.1
@@ -292,7 +293,7 @@ class Shard:
     def loaded_url(self) -> str:
         """Return the address that gets the requests; that of gRPC with `http` for `grpc`."""
         if self.by_grpc and self.target.grpc is not None:
-            return self.target.grpc.replace("grpc", "http", 1)
+            return http_form(self.target.grpc)
         return self.target.url
 
     @property

@@ -90,6 +90,11 @@ class ServerAddress(NamedTuple):
         return _bracketed(self.host) if self.port is None else f"{_bracketed(self.host)}:{self.port}"
 
 
+def http_form(grpc: str) -> str:
+    """Return an address of gRPC with `http` for `grpc`, and `https` for `grpcs`."""
+    return grpc.replace("grpc", "http", 1)
+
+
 def show_address(url: str) -> str:
     """Return the part of an address that may be stored or shown."""
     try:

@@ -14,6 +14,7 @@ import pytest
 from benchgate.errors import LimitError, TargetError, UsageError
 from benchgate.load.operator_limits import VARIABLE, require_allowed
 from benchgate.load.shards import stage_shard
+from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
@@ -178,6 +179,26 @@ def test_operator_limits_hold_for_the_address_of_grpc(tmp_path: Path) -> None:
     assert require_allowed(allowed, {VARIABLE: str(limited)}) is None
     with pytest.raises(LimitError, match=r"this is http://gpu\.example:8001"):
         require_allowed(refused, {VARIABLE: str(limited)})
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "sent"),
+    [
+        ("https://gw.example", "grpcs://gw.example:8001", True),
+        ("http://localhost:8000", "[::1]:8001", True),
+        ("https://gw.example", "10.0.0.7:8001", True),
+        ("https://gw.example", "gw.example:8001", False),
+        ("http://localhost:8000", "8.8.8.8:8001", False),
+        ("http://8.8.8.8:8000", "grpcs://gw.example:8001", False),
+    ],
+)
+def test_the_customary_key_goes_only_where_both_addresses_are_confidential(
+    monkeypatch: pytest.MonkeyPatch, url: str, address: str, sent: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-customary-key")
+    load = {"url": url, "model": "m", "engine": "triton", "endpoint": "grpc-infer", "grpc": address}
+    options = LoadOptions.parse(**load, concurrency=1, requests=1, workers="1")  # type: ignore[arg-type]  # by name
+    assert options.api_key == ("sk-customary-key" if sent else None)
 
 
 def test_missing_extra_is_named_with_the_command_that_installs_it() -> None:

@@ -47,7 +47,7 @@ from benchgate.suite.load import MOST_WORKERS, parse_warmup
 from benchgate.suite.stages import MOST_IN_FLIGHT, MOST_REQUESTS
 from benchgate.suite.workload import PromptSet
 from benchgate.suite.yaml import read_text
-from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
+from benchgate.targets.address import DIRECT, Route, ServerAddress, http_form, tls_context
 from benchgate.targets.dialect import DIALECTS
 from benchgate.targets.grpc_messages import require_grpc
 
@@ -71,19 +71,28 @@ USUAL_KEY = "OPENAI_API_KEY"  # the variable that OpenAI's clients read
 
 
 def read_api_key(
-    server: ServerAddress, name: str | None, headers: Collection[str], proxy: str | None, environment: Mapping[str, str]
+    servers: Collection[ServerAddress],
+    name: str | None,
+    headers: Collection[str],
+    proxy: str | None,
+    environment: Mapping[str, str],
 ) -> str | None:
-    """Return the API key in the variable `name`; without a name, the customary one if it may be sent to the server.
+    """Return the API key in the variable `name`; without a name, the customary one if it may be sent to all `servers`.
 
     That one goes only where nobody on the way can read it, or to this network: over https, to a socket, to a loopback
     or private address without a proxy. A header `authorization` replaces it.
     """
     if name is not None:
         return resolve_secret(f"${{env:{name}}}", environment, "--api-key-env")
-    safe = server.scheme == "https" or server.socket is not None or (proxy is None and _is_private(server.host))
-    if not environment.get(USUAL_KEY) or "authorization" in headers or not safe:
+    if not environment.get(USUAL_KEY) or "authorization" in headers:
+        return None
+    if not all(_is_confidential(server, proxy) for server in servers):
         return None
     return resolve_secret(f"${{env:{USUAL_KEY}}}", environment)
+
+
+def _is_confidential(server: ServerAddress, proxy: str | None) -> bool:
+    return server.scheme == "https" or server.socket is not None or (proxy is None and _is_private(server.host))
 
 
 def _is_private(host: str) -> bool:
@@ -390,8 +399,11 @@ class LoadOptions:
         base, server, chosen, named = _read_address(url, endpoint)
         if (grpc is not None) != ENDPOINTS[chosen].by_grpc:
             raise UsageError("--grpc HOST:PORT and --endpoint grpc-infer belong together; add the missing one")
+        servers = [server]
         if grpc is not None:
             require_grpc()
+            grpc = _read("--grpc", check_grpc, grpc)
+            servers.append(ServerAddress.of(http_form(grpc)))
             if audit or proxy is not None:
                 raise UsageError("--audit and --proxy mean nothing for gRPC; leave them out")
         if audio is not None and not ENDPOINTS[chosen].transcribes:
@@ -424,7 +436,7 @@ class LoadOptions:
             duration_s=duration_s,
             input_tokens=100 if input_tokens is None else input_tokens,
             output_tokens=output_tokens,
-            grpc=None if grpc is None else _read("--grpc", check_grpc, grpc),
+            grpc=grpc,
             audio_s=5.0 if audio is None else _read("--audio", units.parse_duration_s, audio),
             prompts=None if prompts is None else _read("--prompts", lambda path: read_prompts(path, chosen), prompts),
             think_s=0.0 if think_time is None else _read("--think-time", units.parse_duration_s, think_time),
@@ -436,7 +448,7 @@ class LoadOptions:
             slo=None if slo is None else _read("--slo", _slo, slo),
             seed=seed,
             salt=1 + secrets.randbelow(LARGEST_SALT) if salt is None else salt,
-            api_key=read_api_key(server, api_key_env, {*open_headers, *secret_headers}, proxy, os.environ),
+            api_key=read_api_key(servers, api_key_env, {*open_headers, *secret_headers}, proxy, os.environ),
             open_headers=open_headers,
             secret_headers=secret_headers,
             route=read_route(server, ca=ca, cert=cert, key=key, proxy=proxy),
