@@ -26,6 +26,7 @@ from benchgate.load.standalone.merge import merge_shards
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import stage_of, target_of
 from benchgate.load.standalone.shard import ShardOptions, send_shard
+from benchgate.load.workers import WorkerProcess
 from benchgate.model.histogram import RELATIVE_ERROR
 from benchgate.model.records import RequestColumns, RequestRecord
 from benchgate.model.run import ClientUse
@@ -34,6 +35,7 @@ from benchgate.report.load_result import render_load
 from benchgate.report.screen import Screen
 from benchgate.store.repository import Store
 from tests.fakes.blocks import record
+from tests.fakes.grpc_server import serving_grpc
 from tests.fakes.scripted_server import ScriptedServer, answering
 
 NS = 1_000_000_000
@@ -301,6 +303,23 @@ def test_shard_that_is_too_late_sends_nothing(tmp_path: Path) -> None:
     document: Any = merge_shards([str(tmp_path)])
     assert "after the start, so nothing was sent" in document["client"]["reasons"][0]
     assert document["requests"]["ok"] == 0 < document["requests"]["scheduled"]
+
+
+def test_shards_over_grpc_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A process with a gRPC server in it, as this one, cannot be forked.
+    monkeypatch.setattr("benchgate.load.standalone.shard.WorkerProcess", lambda fork: WorkerProcess(fork=False))
+    with serving_grpc() as sim:
+        texts: dict[str, Any] = {
+            "url": "http://127.0.0.1:9",
+            "model": "m",
+            "engine": "triton",
+            "endpoint": "grpc-infer",
+        }
+        texts |= {"grpc": sim.url, "rate": "50/s", "requests": 6, "arrival": "constant"}
+        place = ShardOptions(0, 1, time.time_ns() + NS, str(tmp_path))
+        send_shard(LoadOptions.parse(**texts, workers="1", warmup="0", salt=7), texts, place)
+    document: Any = merge_shards([str(tmp_path)])
+    assert (document["requests"]["ok"], document["endpoint"]) == (6, "grpc-infer")
 
 
 def test_object_store_holds_what_a_folder_would(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from inspect import signature
 from typing import Any, Self
 
 from benchgate import __version__
@@ -30,11 +31,17 @@ from benchgate.suite.load import first_round
 from benchgate.targets.dialect import Target
 
 STOPPED = "was stopped"
-STAGE_OPTIONS = (
-    "url", "endpoint", "concurrency", "rate", "arrival", "trace", "speed", "requests", "duration", "think_time",
-    "ramp_to", "service_time", "prompts", "input_tokens", "output_tokens", "audio", "slo", "seed",
-)  # fmt: skip
-"""Options of `benchgate load` that define a stage, as `LoadOptions.parse` takes them."""
+_RESOLVED = frozenset({"model", "engine", "salt"})  # stored as found or drawn, not as typed
+_OF_THE_SENDER = frozenset(
+    {"workers", "cluster", "api_key_env", "headers", "ca", "cert", "key", "proxy", "audit", "warmup", "client", "cpus"}
+)
+STAGE_OPTIONS = tuple(
+    name for name in signature(LoadOptions.parse).parameters if name not in _RESOLVED | _OF_THE_SENDER
+)
+"""Options of `benchgate load` that define a stage, as `LoadOptions.parse` takes them: all that is not the sender's own.
+
+So a new option belongs to the stage unless it is named above.
+"""
 
 _SHARD = re.compile(r"(?:auto(?:\+([0-9]{1,6}))?|([0-9]{1,6}))/([0-9]{1,6})")
 _INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "SLURM_PROCID")  # of Kubernetes and Slurm, both from 0
