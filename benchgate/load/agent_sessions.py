@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -240,15 +240,21 @@ def _sessions_of_spans(spans: Sequence[_Span]) -> list[RecordedSession]:
             key = span.attributes.get("gen_ai.conversation.id") or span.trace
             groups.setdefault(key, []).append(span)
     return [
-        _graph([_Timed(one.start_ns, one.end_ns, _agents_of(one, known), _request(one), one.line) for one in calls])
+        _graph(
+            [
+                _Timed(f"span {one.span}", one.start_ns, one.end_ns, _agents_of(one, known), _request(one), one.line)
+                for one in calls
+            ]
+        )
         for calls in groups.values()
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """Recorded call with its times and the agents around it, outermost first."""
+    """Recorded call with its times and the agents around it, outermost first. `place` is for messages."""
 
+    place: str
     start_ns: int
     end_ns: int
     agents: tuple[str, ...]
@@ -288,7 +294,7 @@ def _graph(timed: Sequence[_Timed], block_tokens: int | None = None) -> Recorded
         since_ns = max((calls[one].end_ns for one in after), default=calls[0].start_ns)
         wait_s = (call.start_ns - since_ns) * _NS
         if wait_s > _LONGEST_WAIT_S:
-            raise RowError(call.line, None, "", f"a call waits {wait_s:,.0f} s; at most 86,400 are replayed")
+            raise RowError(call.line, None, call.place, f"the call waits {wait_s:,.0f} s; at most 86,400 are replayed")
         recorded.append(RecordedCall(call.request, after, round(wait_s, 6)))
     return RecordedSession(tuple(recorded), calls[0].line, block_tokens)
 
@@ -400,21 +406,42 @@ def _weka_calls(found: object, agents: tuple[str, ...], since_s: float, scope: i
         raise RowError(line, None, "requests", "is no list of requests")
     calls: list[_Timed] = []
     for number, one in enumerate(found):
-        start_s = _seconds(one, "t", line) + since_s
-        if one.get("type") == "subagent":
-            inner = one.get("requests")
-            begins = [_seconds(r, "t", line) for r in inner if isinstance(r, dict)] if isinstance(inner, list) else []
-            # Published traces count the times of a sub-agent from the start of the trace, raw ones from its own.
-            relative = bool(begins) and min(begins) < start_s
-            name = f"{one.get('agent_id')} {number}"
-            calls += _weka_calls(inner, (*agents, name), start_s if relative else 0.0, scope, line)
-        elif one.get("type") in ("n", "s"):
-            end_s = start_s + _seconds(one, "api_time", line)
-            request = _traced(one, "in", "out", scope, line)
-            calls.append(_Timed(round(start_s / _NS), round(end_s / _NS), agents, request, line))
-        else:
-            raise RowError(line, None, "type", f"found {one.get('type')!r}; expected n, s or subagent")
+        place = f"requests[{number}]"
+        try:
+            start_s = _seconds(one, "t", line) + since_s
+            if one.get("type") == "subagent":
+                agent = f"{one.get('agent_id')} {number}"
+                inner = _weka_calls(one.get("requests"), (*agents, agent), _sub_agent_s(one, start_s), scope, line)
+                calls += (replace(call, place=f"{place}.{call.place}") for call in inner)
+            elif one.get("type") in ("n", "s"):
+                calls.append(_weka_call(one, agents, start_s, scope, line, place))
+            else:
+                raise RowError(line, None, "type", f"found {one.get('type')!r}; expected n, s or subagent")
+        except RowError as error:
+            raise RowError(line, None, f"{place}.{error.key}", str(error)) from None
     return calls
+
+
+def _sub_agent_s(agent: Mapping[str, object], start_s: float) -> float:
+    """Return the instant from which the times of a sub-agent count.
+
+    Published traces count them from the start of the trace, raw ones from the sub-agent's own.
+    """
+    inner = agent.get("requests")
+    times = [number_of(one.get("t")) for one in inner if isinstance(one, dict)] if isinstance(inner, list) else []
+    return start_s if any(time is not None and time < start_s for time in times) else 0.0
+
+
+def _weka_call(
+    values: Mapping[str, object], agents: tuple[str, ...], start_s: float, scope: int, line: int, place: str
+) -> _Timed:
+    # A response's time is optional: without it, the call counts as over where it began.
+    took_s = 0.0 if values.get("api_time") is None else _seconds(values, "api_time", line)
+    if type(values.get("out")) is int and values["out"] == 0:
+        # A response without a token still cost its prompt. No server takes a limit of 0: kv-cache-tester sends 1.
+        values = {**values, "out": 1}
+    request = _traced(values, "in", "out", scope, line)
+    return _Timed(place, round(start_s / _NS), round((start_s + took_s) / _NS), agents, request, line)
 
 
 def _with_mooncake_row(session: RecordedSession | None, values: Mapping[str, object], line: int) -> RecordedSession:

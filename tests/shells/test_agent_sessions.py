@@ -255,6 +255,43 @@ def test_weka_trace_becomes_a_graph_with_its_sub_agent(tmp_path: Path, since_s: 
     assert first[:64] == last[:64] and requests[4].ask.output_tokens == 5
 
 
+def weka_trace(*requests: object) -> dict[str, object]:
+    return {"id": "t", "models": ["m"], "block_size": 64, "hash_id_scope": "local", "requests": list(requests)}
+
+
+def test_weka_call_without_the_time_of_its_answer_is_over_where_it_began(tmp_path: Path) -> None:
+    trace = weka_trace(weka(t=0.0, api_time=2.0), weka(t=5.0), weka(t=9.0, api_time=None), weka(t=9.0, api_time=1.0))
+    (session,) = load_sessions_file(written(tmp_path, trace))
+    assert [(call.after, call.wait_s) for call in session.calls] == [((), 0.0), ((0,), 3.0), ((1,), 4.0), ((2,), 0.0)]
+
+
+def test_weka_call_without_a_token_is_sent_for_one(tmp_path: Path) -> None:
+    (session,) = load_sessions_file(written(tmp_path, weka_trace(weka(t=0.0, out=0))))
+    assert session.calls[0].request.output_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("faulty", "message"),
+    [
+        ({"t": 3.0, "api_time": -1}, "api_time: found -1; expected a time of at least 0"),
+        ({"t": None}, "t: found None; expected a time of at least 0"),
+        ({"t": 3.0, "out": None}, "out: found None; expected a whole number of tokens"),
+        ({"t": 3.0, "out": False}, "out: found False; expected a whole number of tokens"),
+        ({"t": 3.0, "type": "x"}, "type: found 'x'; expected n, s or subagent"),
+        ({"t": 90_000.0}, "the call waits 89,998 s; at most 86,400 are replayed"),
+    ],
+)
+def test_faulty_weka_call_is_refused_with_its_number(tmp_path: Path, faulty: dict[str, object], message: str) -> None:
+    agent = {"t": 1.0, "type": "subagent", "agent_id": "a", "requests": [weka(t=1.0, api_time=1.0), weka(**faulty)]}
+    path = written(tmp_path, weka_trace(weka(t=0.0, api_time=1.0), agent))
+    with pytest.raises(SuiteError) as caught:
+        load_sessions_file(path)
+    (problem,) = caught.value.problems
+    shown = f"{problem.path}: {problem.message}"
+    assert shown.startswith("requests[1].requests[1]") and message in shown
+    assert problem.line == 1
+
+
 def test_mooncake_rows_of_one_session_follow_each_other(tmp_path: Path) -> None:
     rows = [
         {"session_id": "a", "input_length": 60, "output_length": 4, "hash_ids": [1]},
