@@ -265,6 +265,8 @@ class _Timed:
 def _graph(timed: Sequence[_Timed], block_tokens: int | None = None) -> RecordedSession:
     """Return the graph of calls: one depends on those that were over before it began, in its own or a related agent.
 
+    It names the latest of them, and not those that these depend on themselves.
+
     Agents are related if one runs inside the other, so sub-agents side by side stay independent of each other. Beside
     calls of the outer agent, an inner one counts as a whole: the outer agent waits for its result.
     """
@@ -287,10 +289,20 @@ def _graph(timed: Sequence[_Timed], block_tokens: int | None = None) -> Recorded
             start_ns = spans[two.agents[: depth + 1]][0]
         return end_ns <= start_ns
 
-    recorded = []
+    recorded: list[RecordedCall] = []
+    ancestors: list[int] = []  # of each call, as the bits of a number
     for number, call in enumerate(calls):
-        earlier = [one for one in range(number) if precedes(one, number)]
-        after = tuple(one for one in earlier if not any(precedes(one, other) for other in earlier))
+        parents: list[int] = []
+        known, left = 0, (1 << number) - 1
+        while left:
+            latest = left.bit_length() - 1
+            left &= ~(1 << latest)
+            if precedes(latest, number):
+                parents.append(latest)
+                known |= 1 << latest | ancestors[latest]
+                left &= ~known
+        ancestors.append(known)
+        after = tuple(reversed(parents))
         since_ns = max((calls[one].end_ns for one in after), default=calls[0].start_ns)
         wait_s = (call.start_ns - since_ns) * _NS
         if wait_s > _LONGEST_WAIT_S:

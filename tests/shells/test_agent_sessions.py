@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchgate.errors import SuiteError
-from benchgate.load.agent_sessions import load_sessions_file
+from benchgate.load.agent_sessions import _graph, _Timed, load_sessions_file
 from benchgate.load.material import read_inputs
 from benchgate.load.results import StageResult
 from benchgate.load.workers import run_stage
+from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request_metrics import session_e2e_s, session_succeeded
 from benchgate.plan.model import PlannedStage, RecordedRequest
 from benchgate.plan.schedule import Plan, make_plan
@@ -290,6 +294,51 @@ def test_faulty_weka_call_is_refused_with_its_number(tmp_path: Path, faulty: dic
     shown = f"{problem.path}: {problem.message}"
     assert shown.startswith("requests[1].requests[1]") and message in shown
     assert problem.line == 1
+
+
+AGENTS = st.sampled_from([(), ("x",), ("y",), ("x", "p"), ("x", "q"), ("x", "p", "r"), ("y", "p")])
+TIMES = st.tuples(st.integers(0, 6), st.sampled_from([0, 0, 1, 2]))
+
+
+def dependencies(calls: Sequence[_Timed]) -> list[tuple[int, ...]]:
+    """Return what each call depends on, by definition: all that precede it, except those that precede one of them."""
+    inside: dict[tuple[str, ...], list[_Timed]] = {}  # the calls of each agent, with those of its sub-agents
+    for call in calls:
+        for depth in range(len(call.agents) + 1):
+            inside.setdefault(call.agents[:depth], []).append(call)
+
+    def precedes(first: int, second: int) -> bool:
+        one, two = calls[first], calls[second]
+        depth = min(len(one.agents), len(two.agents))
+        if first >= second or one.agents[:depth] != two.agents[:depth]:
+            return False
+        end_ns = one.end_ns if len(one.agents) == depth else max(c.end_ns for c in inside[one.agents[: depth + 1]])
+        begin_ns = min(c.start_ns for c in inside[two.agents[: depth + 1]]) if len(two.agents) > depth else two.start_ns
+        return end_ns <= begin_ns
+
+    graph = []
+    for number in range(len(calls)):
+        earlier = [one for one in range(number) if precedes(one, number)]
+        graph.append(tuple(one for one in earlier if not any(precedes(one, other) for other in earlier)))
+    return graph
+
+
+@given(st.lists(st.tuples(TIMES, AGENTS), min_size=1, max_size=12))
+@settings(max_examples=300)
+def test_graph_is_that_of_the_plain_definition(drawn: list[tuple[tuple[int, int], tuple[str, ...]]]) -> None:
+    request = TracedRequest(0, 1, 1)
+    calls = [_Timed("", start, start + took, agents, request, 1) for (start, took), agents in drawn]
+    in_order = sorted(calls, key=lambda call: (call.start_ns, call.end_ns))
+    assert [call.after for call in _graph(calls).calls] == dependencies(in_order)
+
+
+def test_thousands_of_calls_in_a_row_are_read_at_once() -> None:
+    request = TracedRequest(0, 1, 1)
+    calls = [_Timed("", 2 * number, 2 * number + 1, (), request, 1) for number in range(4_000)]
+    began_s = time.process_time()
+    session = _graph(calls)
+    assert time.process_time() - began_s < 10  # every pair compared, it would be an hour
+    assert [call.after for call in session.calls] == [(), *((number,) for number in range(3_999))]
 
 
 def test_mooncake_rows_of_one_session_follow_each_other(tmp_path: Path) -> None:
