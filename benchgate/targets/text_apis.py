@@ -18,7 +18,10 @@ _TEXT_TENSOR = {"name": "text_input", "shape": [1], "datatype": "BYTES"}
 
 
 def tgi_body(target: Target, ask: ModelRequest, seed: int | None) -> Body:
-    """Return the body of a request to TGI's `/generate`. An adapter is LoRAX's and TGI's `adapter_id`."""
+    """Return the body of a request to TGI's `/generate`, which LoRAX has too. An adapter is `adapter_id` of both.
+
+    LoRAX ignores a `grammar`, and enforces the schema of a `response_format` of type `json_object`.
+    """
     fields = dict(ask.fields)
     parameters: Body = {"max_new_tokens": ask.output_tokens, "do_sample": False, "details": True}
     if seed is not None:
@@ -30,7 +33,10 @@ def tgi_body(target: Target, ask: ModelRequest, seed: int | None) -> Body:
     schema = response_schema(fields.get("response_format"))
     if schema is not None:
         del fields["response_format"]
-        parameters["grammar"] = {"type": "json", "value": schema}
+        if target.dialect.engine == "lorax":
+            parameters["response_format"] = {"type": "json_object", "schema": schema}
+        else:
+            parameters["grammar"] = {"type": "json", "value": schema}
     return {"inputs": ask.prompt, **_with_parameters(parameters, fields)}
 
 

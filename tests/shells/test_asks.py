@@ -196,6 +196,19 @@ def test_one_text_goes_where_its_api_takes_it(
     assert (request_path(target(), ask), ask_body(target(), ask, seed=3)) == (path, body)
 
 
+@pytest.mark.parametrize(
+    ("engine", "constraint"),
+    [
+        ("tgi", {"grammar": {"type": "json", "value": SCHEMA}}),
+        ("lorax", {"response_format": {"type": "json_object", "schema": SCHEMA}}),
+    ],
+)
+def test_a_schema_stands_where_the_engine_enforces_it(engine: str, constraint: dict[str, object]) -> None:
+    ask = ModelRequest("generate", {"prompt": "hi"}, 8, fields={"response_format": FORMAT}, ignore_eos=False)
+    parameters = {"max_new_tokens": 8, "do_sample": False, "details": True, **constraint}
+    assert ask_body(target(engine=engine), ask) == {"inputs": "hi", "parameters": parameters}
+
+
 SPOKEN = ModelRequest("transcriptions", {"file": "data:audio/wav;base64,AA=="}, None)
 
 
