@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
@@ -45,7 +45,7 @@ class StageSummary:
     """A stage with too many records to hold, class by class. `down_after_s` is that of `StageResult`.
 
     `saturation` and `miscounts` are what was found in single shares, with the number of shares (`saturation_reasons`,
-    `miscounted`).
+    `miscounted`). `saturation` begins with the faults of the client.
     """
 
     classes: tuple[ClassSummary, ...]
@@ -67,9 +67,15 @@ class Offered:
     """Load that a stage was to send, by which its shares are judged one by one."""
 
     slo: Slo = field(default_factory=Slo)
-    rate_rps: float | None = None  # of an open loop
+    rate_rps: float | None = None  # of an open loop, by all shares together
     output_tokens: int | None = None  # limit of every request
     seed: int = 0
+    shares: int = 1
+
+    @property
+    def share_rps(self) -> float | None:
+        """Return the rate of an open loop that one share was to send at."""
+        return None if self.rate_rps is None else self.rate_rps / self.shares
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +138,7 @@ class _Summing:
         return len(self._uses)
 
     def add(self, share: StageResult) -> None:
-        offered = self._offered
+        offered, reasons = self._offered, dict[str, None]()
         self._uses.append(share.client)
         self._down_after_s += [] if share.down_after_s is None else [share.down_after_s]
         for part in share.classes:
@@ -140,10 +146,10 @@ class _Summing:
                 measured, ramp = (RequestSummary(offered.slo, offered.seed) for _ in range(2))
                 self._classes[part.name] = ClassSummary(part.name, measured, ramp)
             self._classes[part.name].add(part)
-            use = replace(share.client, faults=())
-            self._saturation.update(saturation_reasons(use, part.requests, offered.rate_rps))
+            reasons |= dict.fromkeys(saturation_reasons(share.client, part.requests, offered.share_rps))
             doubt = miscounted(part.requests, offered.output_tokens)
             self._miscounts.update([] if doubt is None else [doubt])
+        self._saturation.update(reason for reason in reasons if reason not in share.client.faults)
 
     def summary(self) -> StageSummary:
         client, shares = merged_use(self._uses), self.shares

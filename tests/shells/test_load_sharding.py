@@ -155,11 +155,12 @@ def leave(folder: Path | str, count: int, *, without: int | None = None, **chang
             files.begin(ShardBegin(stage, shard, f"host-{shard}", 1, clock, region=region))
             client = ClientUse(cpu_s=0.1, wall_s=10.0, workers=1, read_delay_p50_s=1e-4, read_delay_p99_s=1e-3,
                                read_delay_max_s=1e-3, busiest_share=0.1)  # fmt: skip
-            late_ns = changed.get("late_ns", {}).get(shard, 0)
+            late_ns, pace = changed.get("late_ns", {}).get(shard, 0), changed.get("slow", {}).get(shard, 1)
             rows = [
-                replace(one, region=region, chunk_ns=tuple(at + late_ns for at in one.chunk_ns))
+                replace(one, region=region, chunk_ns=tuple(at + late_ns for at in one.chunk_ns),
+                        sent_ns=round(one.intended_ns * pace))
                 for one in whole[shard::count]
-            ]
+            ]  # fmt: skip
             files.end(result_of(rows, replace(client, **clients.get(shard, {}))))
 
 
@@ -369,6 +370,25 @@ def test_too_many_records_are_summarised_shard_by_shard(tmp_path: Path) -> None:
         ours, theirs = summary[name], exact[name]
         assert isinstance(ours, dict) and isinstance(theirs, dict) and ours["p50"] is not None
         assert ours["p50"] == pytest.approx(theirs["p50"], rel=RELATIVE_ERROR)
+
+
+def test_a_strain_of_one_shard_is_reported_once_with_the_rate_of_that_shard(tmp_path: Path) -> None:
+    """Shard 2 of 4 sends 80 % of its 5 requests/s."""
+    leave(tmp_path, 4, slow={2: 1.25})
+    document: Any = merge_shards([str(tmp_path)], exact=50)
+    reasons = document["client"]["reasons"]
+    behind = [reason for reason in reasons if "requests/s where" in reason]
+    assert len(behind) == 1 and behind[0].startswith("shard 2/4 on host-2")
+    assert "4.00 requests/s where 5.00 were offered" in behind[0]
+    assert len([reason for reason in reasons if "send lag" in reason]) == 1
+
+
+@pytest.mark.parametrize("exact", [10**6, 50])
+def test_a_strain_that_a_shard_names_is_not_repeated_for_all(tmp_path: Path, exact: int) -> None:
+    leave(tmp_path, 4, client={2: {"busiest_share": 0.99}})
+    document: Any = merge_shards([str(tmp_path)], exact=exact)
+    (reason,) = document["client"]["reasons"]
+    assert reason.startswith("shard 2/4 on host-2 was saturated: the client used 99")
 
 
 def test_a_missing_shard_invalidates_a_summary_by_name(tmp_path: Path) -> None:

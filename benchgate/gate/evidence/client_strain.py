@@ -45,9 +45,11 @@ def saturation_reasons(
 ) -> tuple[str, ...]:
     """Return why the numbers of this stage are the client's and not the server's; empty if they are the server's.
 
-    `offered_rps` is the rate an open loop was to send at, None for a closed loop. Without `bounds` the defaults hold.
+    `offered_rps` is the rate an open loop was to send at, None for a closed loop. Without `bounds` the defaults hold. A
+    strain that a fault of the client already names, of one shard, is not repeated.
     """
-    return (*losses(use, columns), *strains(use, columns, offered_rps, bounds or ClientBounds()))
+    found = strains(use, columns, offered_rps, bounds or ClientBounds())
+    return (*losses(use, columns), *(one for one in found if not any(fault.endswith(one) for fault in use.faults)))
 
 
 def losses(use: ClientUse, *columns: RequestColumns) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from benchgate.load.results import StageResult, lost_worker, salvage
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs, shards_in
 from benchgate.load.shards import Shard
 from benchgate.load.spool_folder import spool_folder
-from benchgate.load.stage_summary import merge_shares
+from benchgate.load.stage_summary import Offered, merge_shares
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import describe, offered_load, stage_of, target_of, with_regions
 from benchgate.load.standalone.shard import STOPPED
@@ -66,6 +66,7 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
         sent = f"the shards were sent by benchgate {stage.benchgate}"
         raise UsageError(f"{sent}, and this is {__version__}; merge with the version that sent them")
     options = _options(stage)
+    offered = offered_load(options, stage.shards)
     target, engine = target_of(options)
     whole = stage_of(options, target, options.service_s)
     shares = whole.split(stage.shards)
@@ -80,7 +81,7 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
         one = found.get(share.worker)
         if one is None:
             return lost_worker(share, f"shard {share.worker}/{stage.shards} is missing: it was never begun")
-        result = _read(one, replace(share, region=one.begin.region), stage, target, options)
+        result = _read(one, replace(share, region=one.begin.region), stage, target, offered)
         if labelled and one.begin.region is None:
             unlabelled = f"{one.begin.name} has no --region, and others have"
             result = replace(result, client=replace(result.client, faults=(*result.client.faults, unlabelled)))
@@ -109,7 +110,7 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
             yield result
 
     records = sum(one.files.recorded() for one in found.values())
-    together = merge_shares(results(), records, offered_load(options), exact=exact)
+    together = merge_shares(results(), records, offered, exact=exact)
     partial = any(fault.endswith(STOPPED) for fault in together.whole.client.faults)
     document = describe(options, engine, together.whole, partial=partial, warmup=None)
     if together.regions:
@@ -141,7 +142,7 @@ def _options(stage: ShardedStage) -> LoadOptions:
     return replace(options, api_key=None)
 
 
-def _read(one: _Found, share: Shard, stage: ShardedStage, target: Target, options: LoadOptions) -> StageResult:
+def _read(one: _Found, share: Shard, stage: ShardedStage, target: Target, offered: Offered) -> StageResult:
     """Return the result of a shard, with its name in the faults."""
     begin = one.begin
     if begin.stage != stage:
@@ -156,8 +157,7 @@ def _read(one: _Found, share: Shard, stage: ShardedStage, target: Target, option
         return replace(result, client=replace(result.client, faults=(fault,)))
     faults = [fault.replace(share.name, begin.name, 1) for fault in result.client.faults]
     if stage.shards > 1:  # else the merged figures say it
-        offered_rps = None if options.offered_rps is None else options.offered_rps / stage.shards
-        found = strains(result.client, result.only.requests, offered_rps, ClientBounds())
+        found = strains(result.client, result.only.requests, offered.share_rps, ClientBounds())
         faults += [f"{begin.name} was saturated: {reason}" for reason in found]
     return replace(result, client=replace(result.client, faults=tuple(faults)))
 

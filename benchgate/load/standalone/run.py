@@ -365,12 +365,12 @@ def _commonest(failed: Counter[tuple[str, str]]) -> list[dict[str, object]]:
     ]
 
 
-def offered_load(options: LoadOptions) -> Offered:
+def offered_load(options: LoadOptions, shares: int = 1) -> Offered:
     """Return the load by which results are judged. Rows of a trace and recorded prompts have lengths of their own."""
     output_tokens = options.output_tokens if options.replay is None and options.prompts is None else None
     if ENDPOINTS[options.endpoint].transcribes:
         output_tokens = None
-    return Offered(options.slo or Slo(), options.offered_rps, output_tokens, options.seed)
+    return Offered(options.slo or Slo(), options.offered_rps, output_tokens, options.seed, shares)
 
 
 def _saturation(
