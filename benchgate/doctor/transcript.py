@@ -241,8 +241,7 @@ def _connect(target: Target, server: ServerAddress) -> socket.socket:
         connection.settimeout(_TIMEOUT_S)
         connection.connect(server.socket)
         return connection
-    port = server.port or (443 if server.scheme == "https" else 80)
-    connection = socket.create_connection((server.host, port), timeout=_TIMEOUT_S)
+    connection = socket.create_connection((server.host, server.tcp_port), timeout=_TIMEOUT_S)
     if server.scheme == "https":
         return tls_context(target.route).wrap_socket(connection, server_hostname=server.host)
     return connection

@@ -427,8 +427,7 @@ def same_server(one: Target, other: Target) -> bool:
     if ours.socket is not None or theirs.socket is not None:
         files = [None if one.socket is None else Path(one.socket).resolve() for one in (ours, theirs)]
         return files[0] == files[1]
-    ports = [one.port or (443 if one.scheme == "https" else 80) for one in (ours, theirs)]
-    if ports[0] != ports[1]:
+    if ours.tcp_port != theirs.tcp_port:
         return False
     names = ours.host.rstrip("."), theirs.host.rstrip(".")
     if names[0] == names[1]:

@@ -85,6 +85,11 @@ class ServerAddress(NamedTuple):
         return f"unix:{self.socket}" if self.socket is not None else f"{self.scheme}://{self.netloc}"
 
     @property
+    def tcp_port(self) -> int:
+        """The port that is connected to: without a stated one, that of the scheme."""
+        return self.port or (443 if self.scheme == "https" else 80)
+
+    @property
     def netloc(self) -> str:
         """Host and port, as in a Host header."""
         return _bracketed(self.host) if self.port is None else f"{_bracketed(self.host)}:{self.port}"

@@ -79,7 +79,7 @@ def _key(target: Target) -> str:
     """Return a name for the server and model of a target, the same for every spelling of this machine."""
     address = ServerAddress.of(target.url)
     host = address.host.rstrip(".").lower()
-    place = address.socket or f"{'localhost' if host in _LOOPBACK else host}:{address.port or address.scheme}"
+    place = address.socket or f"{'localhost' if host in _LOOPBACK else host}:{address.tcp_port}"
     whole = (place, address.prefix, target.model, sorted(target.open_headers.items()))
     return hashlib.sha256(repr(whole).encode()).hexdigest()[:32]
 

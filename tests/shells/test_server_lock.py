@@ -57,6 +57,23 @@ def test_other_server_and_other_model_are_free(url: str, model: str) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("held", "other"), [("http://gw", "http://gw:80"), ("https://gw:443", "https://gw/"), ("http://GW.", "http://gw")]
+)
+def test_an_address_without_a_port_has_that_of_its_scheme(held: str, other: str) -> None:
+    with (
+        locked_servers([target(held)]),
+        pytest.raises(UsageError, match="is being measured by"),
+        locked_servers([target(other)]),
+    ):
+        pass
+
+
+def test_a_server_of_http_and_one_of_https_are_two() -> None:
+    with locked_servers([target("http://gw")]), locked_servers([target("https://gw")]):
+        pass
+
+
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_whoever_waits_gets_the_server_when_the_process_is_dead(
     end: signal.Signals, holder: subprocess.Popen[bytes]

@@ -229,10 +229,9 @@ class Address:
         """Return the address of a base URL. Raises TargetError, which does not repeat it, and UsageError for files."""
         server = ServerAddress.of(url)
         tls = tls_context(route) if server.scheme == "https" else None
-        port = server.port or (443 if tls else 80)
         way = None if route.proxy is None else ServerAddress.of(route.proxy)
-        proxy = None if way is None else (way.host, way.port or 80)
-        return cls(server.host, port, server.prefix, server.netloc, tls, server.socket, proxy)
+        proxy = None if way is None else (way.host, way.tcp_port)
+        return cls(server.host, server.tcp_port, server.prefix, server.netloc, tls, server.socket, proxy)
 
 
 class Connection(asyncio.Protocol):

@@ -568,8 +568,7 @@ def require_listener(options: LoadOptions) -> None:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(address.socket)
         else:
-            port = address.port or (443 if address.scheme == "https" else 80)
-            socket.create_connection((address.host, port), timeout=_LISTENS_S).close()
+            socket.create_connection((address.host, address.tcp_port), timeout=_LISTENS_S).close()
     except OSError as error:
         reason = f"no answer within {_LISTENS_S:g} s" if isinstance(error, TimeoutError) else error.strerror or error
         remedy = "start the server, or correct the address"
