@@ -228,14 +228,15 @@ def load(
     probe: Annotated[
         int | None,
         typer.Option(
-            help="Most requests per level of --search, without ramps.", show_default="1000", rich_help_panel=_SEARCH
+            help="Most measured requests per level of --search.", show_default="1000", rich_help_panel=_SEARCH
         ),
     ] = None,
     budget: Annotated[
         int | None,
         typer.Option(
-            help="Most requests of a whole --search, with ramps. Each ramp is estimated from those before it. The "
-            "first one, and what a later one sends beyond its estimate, come on top.",
+            help="Most requests of a whole --search, with those sent before and after the measured ones of a level. "
+            "Their number is estimated from earlier levels: those of the first, and any beyond the estimate, are "
+            "extra.",
             rich_help_panel=_SEARCH,
         ),
     ] = None,

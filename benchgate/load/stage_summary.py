@@ -99,8 +99,8 @@ def merge_shares(
 ) -> MergedShares:
     """Merge the shares of a stage, which have so many `records` together; the order of the shares does not matter.
 
-    Up to `exact` records the results hold every one. Beyond that, each share is summarised and let go before the next
-    one is read: memory holds one share.
+    Up to `exact` records the results hold every one. Beyond that, each share is summarised and let go: memory holds
+    those that `shares` has read ahead.
     """
     if records <= exact:
         held = list(shares)

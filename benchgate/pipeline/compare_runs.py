@@ -70,8 +70,8 @@ def _named(store: Store, names: Sequence[str]) -> SelectedRuns:
         if run.id in found:
             raise UsageError(f"{name} is run {run.id}, which is named already; name each once")
         if not _judges(run):
-            part = f" ({run.scope})" if run.scope else ""
-            raise UsageError(f"run {run.id}{part} judges no candidate; name runs of the whole suite that do")
+            why = f"measured no whole suite ({run.scope})" if run.scope else "judges no candidate"
+            raise UsageError(f"run {run.id} {why}; name runs that judge a candidate by the whole suite")
         found[run.id] = run
     runs = tuple(sorted(found.values(), key=_when, reverse=True))
     return SelectedRuns(runs, (), {run.id: newer for run in runs if (newer := _newer(store, run)) is not None})

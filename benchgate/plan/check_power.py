@@ -226,14 +226,14 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
         floor = one.check.slo_value or 0.0
         lowest = 1 - _unsampled(clusters, len(counts), alpha)
         if lowest < floor:
-            why = f"even where all of its {min(clusters)} clusters are right, the share may be {show_percent(lowest)}"
+            why = f"even where all are right, {_not_sampled(clusters)} may lower the share to {show_percent(lowest)}"
             return _never_for_items(replace(row, measure="share"), why, "use more clusters, or a lower bound")
         return _floor(row, floor, alpha)
     row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
         unsampled = _unsampled(clusters, len(counts), alpha)
         if unsampled >= margin:
-            why = f"even where no answer of its {min(clusters)} clusters flips, up to {show_points(unsampled)} may"
+            why = f"even where no answer flips, {_not_sampled(clusters)} may add {show_points(unsampled)}"
             return _never_for_items(replace(row, measure="difference"), why, "use more clusters, or a wider margin")
         return _excess(row, margin, worth, alpha)
     why_not = underpowered_certain(counts, margin, alpha)
@@ -293,9 +293,14 @@ def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> 
 def _unsampled(clusters: Sequence[int], tasks: int, alpha: float) -> float:
     """Return the share that may be lost in clusters that were not sampled, even if none of the sampled ones shows it.
 
-    `clusters` are those of each of the `tasks` that has any. Of one with few of them it is 1 - alpha^(1/clusters).
+    `clusters` has the number of clusters of each task that has any, of all `tasks`. With G clusters of one task it is
+    1 - alpha^(1/G).
     """
     return max((1 - alpha ** (1 / count) for count in clusters), default=0.0) / tasks
+
+
+def _not_sampled(clusters: Sequence[int]) -> str:
+    return f"clusters that were not sampled of a task with {min(clusters)} of them"
 
 
 def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:

@@ -43,7 +43,15 @@ _UNCOUNTED = (
     "per_layer_config",
 )
 # Keys that say which layers have attention in a way that is not read.
-_UNCOUNTED_KINDS = ("attn_layer_indices", "attn_type_list", "block_types", "_block_types", "linear_attn_config")
+_UNCOUNTED_KINDS = (
+    "attn_layer_indices",
+    "attn_type_list",
+    "block_types",
+    "_block_types",
+    "full_attn_idxs",
+    "hybrid_layer_pattern",
+    "linear_attn_config",
+)
 _MOST = 10**9  # largest plausible number of tokens, or count of a configuration
 _MOST_ACCELERATORS = 1024
 _SHOWN = 40  # characters of an invalid value in a message

@@ -107,7 +107,7 @@ class Capacity(Section):
         alias="resolution",
     )
     probe_requests: Requests = key(
-        "Most requests at one level, without ramps. A rate passes only after a look ten times as long as its requests "
+        "Most measured requests at one level. A rate passes only after a look ten times as long as its requests "
         "stay, and half of `probe` is the longest look: at 32/s, with answers of 2 s, about 1,900",
         default=1000,
         ge=LEAST_REQUESTS,
@@ -115,8 +115,9 @@ class Capacity(Section):
         alias="probe",
     )
     budget_requests: Requests | None = key(
-        "Most requests of the whole search, per arm, with ramps and repeated looks, without the warm-up. Each ramp is "
-        "estimated from those before it. The first one, and what a later one sends beyond its estimate, come on top",
+        "Most requests of the whole search, per arm, with repeated looks and those sent before and after the measured "
+        "ones of a level, without the warm-up. Their number is estimated from earlier levels: those of the first, and "
+        "any beyond the estimate, are extra",
         default=None,
         ge=LEAST_REQUESTS,
         alias="budget",

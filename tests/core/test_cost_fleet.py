@@ -323,6 +323,8 @@ def test_tokens_are_kept_in_whole_pages() -> None:
         ({"num_kv_shared_layers": 80}, "no layer keeps"),
         ({"index_head_dim": 128}, "index_head_dim"),
         ({"attn_layer_indices": [9, 18, 27]}, "attn_layer_indices"),
+        ({"full_attn_idxs": [2, 5, 8]}, "full_attn_idxs"),
+        ({"hybrid_layer_pattern": [0, 1] * 40}, "hybrid_layer_pattern"),
         ({"linear_attn_config": {"full_attn_layers": [4]}}, "linear_attn_config"),
         ({"multi_query": True}, "8 by `num_key_value_heads` and 1 by `multi_query`"),
         ({"multi_query": 1}, "expected true or false"),

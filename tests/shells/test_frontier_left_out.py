@@ -46,7 +46,7 @@ def test_a_run_of_a_part_of_the_suite_stands_for_no_candidate(tmp_path: Path, pa
         assert {run.id for run in found.runs} == set(ids)
         assert (found.notes, found.newer) == ((), {})
         assert select_runs(store, ids).newer == {}
-        with pytest.raises(UsageError, match=f"{part_id}.* judges no candidate"):
+        with pytest.raises(UsageError, match=f"{part_id}.* by the whole suite"):
             select_runs(store, [ids[0], part_id])
 
 

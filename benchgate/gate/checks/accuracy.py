@@ -191,7 +191,7 @@ def _own_accuracy(paired: Sequence[Pairs], scores: Sequence[FloatArray], floor: 
         return _OwnAccuracy(value, Limits(0.0, 1.0), 1.0, "none")
     method = "Clopper-Pearson limits over the effective number of items"
     if any(one is not None for one in clusters):
-        method += ", widened for skewness and for clusters that were not sampled"
+        method += ", widened for skewness and for the clusters that a sample of this size can miss"
     return _OwnAccuracy(value, found[0], p_own, method)
 
 
