@@ -228,9 +228,12 @@ class TelemetryWindow:
 
     @property
     def energy_j(self) -> float | None:
-        """Return the energy of the accelerators during the stage: by their counter, else mean power times duration."""
+        """Return the energy of the accelerators during the stage: by their counter, else mean power times duration.
+
+        An accelerator always draws power, so a counter that did not grow was not refreshed.
+        """
         counted = self.change(Counter.GPU_ENERGY_J)
-        if counted is not None:
+        if counted:
             return counted
         power_w = self.mean(Gauge.GPU_POWER)
         return None if power_w is None else power_w * self.ended_s

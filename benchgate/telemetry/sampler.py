@@ -47,11 +47,16 @@ _SCRAPE_S = 65.0  # how long to wait for the next scrape of a Prometheus: interv
 _SCRAPE_EVERY_S = 0.5
 _AT_ONCE = 16
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
+_OF_ACCELERATORS = frozenset(word for word in (*Gauge, *Counter) if word.startswith("gpu_"))
 _OF_ENERGY = frozenset({Gauge.GPU_POWER, Counter.GPU_ENERGY_J})
 _LEAST_CHANGES, _ENOUGH_CHANGES = 2, 10
 _SELDOM = (
     "the accelerators' page changed too seldom during the stage, so their power and energy are left out; let the "
     "exporter collect every second (DCGM's: `-c 1000`)"
+)
+_SELDOM_OF_ENGINE = (
+    "the server refreshed the accelerators' figures on its page too seldom during the stage, so their power and energy "
+    "are left out; let it do so every second (Triton's: `--metrics-interval-ms=1000`), or set `gpu`"
 )
 
 
@@ -111,14 +116,26 @@ class Snapshots:
 
 
 def _is_refreshed(readings: Sequence[Mapping[TelemetryMetric, float]]) -> bool:
-    """Return True if an exporter collected often enough for its power and energy to be those of the stage.
+    """Return True if a page's figures of accelerators changed often enough to be those of the stage.
 
-    A page may be read more often than its exporter collects: DCGM's every 30 s by default, AMD's at most every 15 s.
-    A shorter stage would get the power of the time before it. So any figure must differ in half of the pairs of
-    successive readings, and in two at least; ten changes are enough for any stage.
+    A page may be read more often than its figures are collected: DCGM's every 30 s by default, AMD's at most every
+    15 s, Triton's every 2 s. A shorter stage would get the power of the time before it. So any figure must differ
+    in half of the pairs of successive readings, and in two at least; ten changes are enough for any stage.
     """
     changes = sum(one != other for one, other in pairwise(readings))
     return changes >= min(_ENOUGH_CHANGES, max(_LEAST_CHANGES, (len(readings) - 1) // 2))
+
+
+def _keep_refreshed(
+    pages: Sequence[Mapping[TelemetryMetric, float]], start: int, end: int
+) -> list[dict[TelemetryMetric, float]]:
+    """Return a page's values at every snapshot, without power and energy if they were refreshed too seldom.
+
+    The figures of accelerators alone decide: a server's own counters change with every request.
+    """
+    figures = [{word: value for word, value in page.items() if word in _OF_ACCELERATORS} for page in pages]
+    left_out = frozenset() if _is_refreshed([one for one in figures[start : end + 1] if one]) else _OF_ENERGY
+    return [{word: value for word, value in page.items() if word not in left_out} for page in pages]
 
 
 def _bound_energy(parsed: Sequence[_Parsed], start: int, end: int) -> None:
@@ -255,14 +272,25 @@ class Sampler:
         )
 
     def _drop_outdated(self, parsed: Sequence[_Parsed], start: int, end: int, problems: dict[str, None]) -> None:
-        """Leave out power and energy of an exporter that collects too seldom for them to be those of the stage."""
-        of_stage = [one.accelerators for one in parsed[start : end + 1] if one.accelerators]
-        if self._sources.gpu in SMI_TOOLS or _is_refreshed(of_stage):
-            return
-        for one in parsed:
-            if one.accelerators.keys() & _OF_ENERGY:
-                one.accelerators = {word: value for word, value in one.accelerators.items() if word not in _OF_ENERGY}
-                problems[_SELDOM] = None
+        """Leave out power and energy of a page that changes too seldom for them to be those of the stage."""
+        if self._sources.gpu not in SMI_TOOLS:
+            for one, kept in zip(parsed, _keep_refreshed([p.accelerators for p in parsed], start, end), strict=True):
+                if len(kept) < len(one.accelerators):
+                    one.accelerators, problems[_SELDOM] = kept, None
+        if self._sources.prometheus is not None:
+            return  # its samples are dated by their scrapes, and hold no energy
+        for one, kept in zip(parsed, _keep_refreshed([p.values for p in parsed], start, end), strict=True):
+            if one.values.keys() - kept.keys() - one.accelerators.keys():  # those of accelerators come first
+                problems[_SELDOM_OF_ENGINE] = None
+            one.values = kept
+        for name in {name for one in parsed for name in one.replicas}:
+            pages = [one.replicas[name].values if name in one.replicas else {} for one in parsed]
+            for one, kept in zip(parsed, _keep_refreshed(pages, start, end), strict=True):
+                if name not in one.replicas:
+                    continue
+                if len(kept) < len(one.replicas[name].values):
+                    problems[_SELDOM_OF_ENGINE] = None
+                one.replicas[name] = replace(one.replicas[name], values=kept)
 
     @property
     def _combines(self) -> bool:

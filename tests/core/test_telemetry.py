@@ -110,4 +110,8 @@ def test_energy_is_counted_by_the_accelerators_or_else_power_times_time() -> Non
     ]
     assert window(*(at(float(i), told) for i, told in enumerate(counted)), ended_s=2).energy_j == 1500.0
     assert window(at(0, {}), at(1, {Gauge.GPU_POWER: 300.0}), at(2, {}), ended_s=2).energy_j == 600.0
+    stands_still: dict[TelemetryMetric, float] = {Counter.GPU_ENERGY_J: 100.0}
+    drawing = {**stands_still, Gauge.GPU_POWER: 300.0}
+    assert window(at(0, stands_still), at(1, drawing), at(2, stands_still), ended_s=2).energy_j == 600.0
+    assert window(at(0, stands_still), at(2, stands_still), ended_s=2).energy_j is None
     assert window(at(0, {}), at(1, {}), at(2, {}), ended_s=2).energy_j is None

@@ -30,7 +30,7 @@ from benchgate.suite.deployment import DeploymentSpec, Embedded, Metrics
 from benchgate.targets.dialect import DIALECTS, Target, dialect_of
 from benchgate.telemetry.engine_metrics import PAGES, UnreadError
 from benchgate.telemetry.sampler import Sampler
-from benchgate.telemetry.sources import PageSource, Sources, sources_of
+from benchgate.telemetry.sources import PageSource, ReplicaSource, Sources, sources_of
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, limits, run
@@ -249,6 +249,41 @@ def test_power_of_an_exporter_that_collects_seldom_is_not_that_of_the_stage(
     assert window.mean(Gauge.GPU_POWER) == power_w
     assert (window.energy_j is None) == (power_w is None)
     assert any("changed too seldom" in problem for problem in window.problems) == (power_w is None)
+
+
+@pytest.mark.parametrize(("refreshes_every", "is_known"), [(1, True), (2, True), (30, False)])
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_power_and_energy_on_a_page_of_triton_count_only_if_they_were_refreshed_during_the_stage(
+    replicas: int, refreshes_every: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own counters change at every reading."""
+    monkeypatch.setattr("benchgate.telemetry.sampler.FIRST_SAMPLE_S", 0.02)
+    monkeypatch.setattr("benchgate.telemetry.sampler._EVERY_S", 0.02)
+
+    def triton() -> Callable[[Received], Iterable[Step]]:
+        read = itertools.count()
+
+        def respond(_: Received) -> Iterable[Step]:
+            number = next(read)
+            refreshed = number // refreshes_every
+            yield page(
+                f"nv_inference_request_success {number}\nnv_inference_pending_request_count 0\n"
+                f'nv_gpu_power_usage{{gpu_uuid="a"}} 300\nnv_energy_consumption{{gpu_uuid="a"}} {refreshed}\n'
+            )
+
+        return respond
+
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ScriptedServer(triton())) for _ in range(max(1, replicas))]
+        pages = [f"{server.url}/metrics" for server in servers]
+        several = tuple(ReplicaSource(str(number), None, page) for number, page in enumerate(pages))
+        sources = Sources(replicas=several) if replicas else Sources(pages[0])
+        window = looked_at(sources, target(servers[0].url, "triton"), lambda: time.sleep(0.5))
+    assert len(window.replicas) == replicas
+    assert window.change(Counter.REQUESTS)
+    assert window.reports(Gauge.GPU_POWER) is window.reports(Counter.GPU_ENERGY_J) is is_known
+    assert (window.energy_j is not None) is is_known
+    assert any("too seldom" in problem for problem in window.problems) is not is_known
 
 
 def test_a_stage_lasts_from_the_start_of_its_load_to_its_last_answer() -> None:
