@@ -139,14 +139,26 @@ def _keep_refreshed(
 
 
 def _bound_energy(parsed: Sequence[_Parsed], start: int, end: int) -> None:
-    """Let counters of energy stand still before and after a stage: the last snapshot may be taken a minute later."""
+    """Hold the energy counter at its value at the stage's start and end: the last snapshot may be a minute later."""
     for number, one in enumerate(parsed):
         edge = parsed[min(max(number, start), end)]
-        for values, at_edge in ((one.values, edge.values), (one.accelerators, edge.accelerators)):
-            energy_j = at_edge.get(Counter.GPU_ENERGY_J)
-            values.pop(Counter.GPU_ENERGY_J, None)
-            if energy_j is not None:
-                values[Counter.GPU_ENERGY_J] = energy_j
+        one.values = _with_energy(one.values, edge.values)
+        one.accelerators = _with_energy(one.accelerators, edge.accelerators)
+        for name, page in one.replicas.items():
+            at_edge = edge.replicas[name].values if name in edge.replicas else {}
+            one.replicas[name] = replace(page, values=_with_energy(page.values, at_edge))
+
+
+def _with_energy(
+    values: Mapping[TelemetryMetric, float], at_edge: Mapping[TelemetryMetric, float]
+) -> dict[TelemetryMetric, float]:
+    """Return the values with the energy of the others, or without energy if those have none."""
+    bounded = dict(values)
+    bounded.pop(Counter.GPU_ENERGY_J, None)
+    energy_j = at_edge.get(Counter.GPU_ENERGY_J)
+    if energy_j is not None:
+        bounded[Counter.GPU_ENERGY_J] = energy_j
+    return bounded
 
 
 class Sampler:

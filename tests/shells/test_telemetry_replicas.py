@@ -188,6 +188,36 @@ def test_energy_ends_with_the_stage_and_not_with_the_scrape_after_it() -> None:
     assert seen.energy_j == pytest.approx(100 * seen.ended_s, rel=0.2), seen.problems
 
 
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_energy_begins_and_ends_with_the_load_on_every_page(replicas: int) -> None:
+    """Each draws 100 W all the time, also while the load generator prepares requests and decodes answers."""
+
+    def triton(_: Received) -> Iterable[Step]:
+        text = f'nv_inference_pending_request_count 0\nnv_energy_consumption{{gpu_uuid="a"}} {time.monotonic() * 100}\n'
+        yield b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text.encode())
+
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ScriptedServer(triton)) for _ in range(max(1, replicas))]
+        pages = [f"{server.url}/metrics" for server in servers]
+        spec = DeploymentSpec.model_validate(
+            {"url": servers[0].url, "model": "m", "engine": "triton", "metrics": pages if replicas else pages[0]}
+        )
+        target = Target(Arm.CANDIDATE, servers[0].url, "m", dialect_of(spec))
+        sampler = stack.enter_context(Sampler(sources_of(spec, target, {}), target))
+        with sampler.stage() as snapshots:
+            time.sleep(1.6)
+            snapshots.begin(time.time_ns())
+            time.sleep(1.2)
+            snapshots.end(1.2)
+            time.sleep(0.3)
+        seen = sampler.window(snapshots, "c4", Arm.CANDIDATE, 0, 0)
+    assert seen is not None and len(seen.replicas) == replicas
+    # The reading before the load may be up to a second old. From before the stage to after it are 3.1 s.
+    energies_j = [seen.of(replica).energy_j for replica in seen.replicas] or [seen.energy_j]
+    assert seen.energy_j == pytest.approx(sum(one or 0.0 for one in energies_j))
+    assert all(one is not None and one < 100 * (1.2 + 1) for one in energies_j), energies_j
+
+
 @pytest.mark.parametrize(
     ("document", "says"),
     [
