@@ -37,6 +37,7 @@ from benchgate.telemetry.engine_metrics import (
 from benchgate.telemetry.prometheus import PrometheusSource, QueryResult
 from benchgate.telemetry.smi import SMI_TOOLS, SmiSource
 from benchgate.telemetry.sources import Fetched, PageSource, Sources, join_markers
+from benchgate.units import show_duration
 
 _T = TypeVar("_T")
 
@@ -58,6 +59,18 @@ _SELDOM_OF_ENGINE = (
     "the server refreshed the accelerators' figures on its page too seldom during the stage, so their power and energy "
     "are left out; let it do so every second (Triton's: `--metrics-interval-ms=1000`), or set `gpu`"
 )
+
+
+def _left_out(ended_s: float, seldom: str) -> str:
+    """Return why power and energy are left out. A page that changes every second needs two for enough changes."""
+    least_s = _LEAST_CHANGES * _EVERY_S
+    if ended_s >= least_s:
+        return seldom
+    took = show_duration(ended_s, digits=2)
+    return (
+        f"the stage was over after {took}, too short for power and energy from the accelerators' page; make it last "
+        f"well over {show_duration(least_s, digits=2)}"
+    )
 
 
 def _page_name(number: int) -> str:
@@ -234,7 +247,8 @@ class Sampler:
         times_s = [snapshot.taken_s - snapshots.began_s for snapshot in snapshots.taken]
         start = max((number for number, at_s in enumerate(times_s) if at_s <= 0), default=0)
         end = next((number for number, at_s in enumerate(times_s) if at_s >= snapshots.ended_s), len(parsed) - 1)
-        self._drop_outdated(parsed, start, end, problems)
+        stale = self._drop_outdated(parsed, start, end)
+        problems.update(dict.fromkeys(_left_out(snapshots.ended_s, seldom) for seldom in stale))
         _bound_energy(parsed, start, end)
         names = self._replica_names(parsed, problems)
         roles = {name: page.role for one in parsed for name, page in one.replicas.items()}
@@ -283,14 +297,18 @@ class Sampler:
             replicas=tuple(replicas) if has_values else (),
         )
 
-    def _drop_outdated(self, parsed: Sequence[_Parsed], start: int, end: int, problems: dict[str, None]) -> None:
-        """Leave out power and energy of a page that changes too seldom for them to be those of the stage."""
+    def _drop_outdated(self, parsed: Sequence[_Parsed], start: int, end: int) -> list[str]:
+        """Leave out power and energy of a page that changes too seldom for them to be those of the stage.
+
+        Return a problem for each kind of page.
+        """
+        problems: dict[str, None] = {}
         if self._sources.gpu not in SMI_TOOLS:
             for one, kept in zip(parsed, _keep_refreshed([p.accelerators for p in parsed], start, end), strict=True):
                 if len(kept) < len(one.accelerators):
                     one.accelerators, problems[_SELDOM] = kept, None
         if self._sources.prometheus is not None:
-            return  # its samples are dated by their scrapes, and hold no energy
+            return [*problems]  # its samples are dated by their scrapes, and hold no energy
         for one, kept in zip(parsed, _keep_refreshed([p.values for p in parsed], start, end), strict=True):
             if one.values.keys() - kept.keys() - one.accelerators.keys():  # those of accelerators come first
                 problems[_SELDOM_OF_ENGINE] = None
@@ -303,6 +321,7 @@ class Sampler:
                 if len(kept) < len(one.replicas[name].values):
                     problems[_SELDOM_OF_ENGINE] = None
                 one.replicas[name] = replace(one.replicas[name], values=kept)
+        return [*problems]
 
     @property
     def _combines(self) -> bool:

@@ -31,6 +31,7 @@ from benchgate.targets.dialect import DIALECTS, Target, dialect_of
 from benchgate.telemetry.engine_metrics import PAGES, UnreadError
 from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import PageSource, ReplicaSource, Sources, sources_of
+from benchgate.units import show_duration
 from tests.fakes.measured import SuiteText
 from tests.fakes.scripted_server import Received, ScriptedServer, Step
 from tests.shells.load_helpers import closed, limits, run
@@ -249,6 +250,16 @@ def test_power_of_an_exporter_that_collects_seldom_is_not_that_of_the_stage(
     assert window.mean(Gauge.GPU_POWER) == power_w
     assert (window.energy_j is None) == (power_w is None)
     assert any("changed too seldom" in problem for problem in window.problems) == (power_w is None)
+
+
+def test_a_stage_too_short_for_an_exporter_is_not_blamed_on_the_exporter() -> None:
+    """A page that is collected every second changes once at most."""
+    with ScriptedServer(always('DCGM_FI_DEV_POWER_USAGE{gpu="0"} 300\n')) as exporter:
+        window = looked_at(Sources(gpu=f"{exporter.url}/metrics"), target(exporter.url), lambda: time.sleep(0.6))
+    assert window.energy_j is None
+    (problem,) = window.problems
+    assert f"over after {show_duration(window.ended_s, digits=2)}, too short" in problem
+    assert "seldom" not in problem
 
 
 @pytest.mark.parametrize(("refreshes_every", "is_known"), [(1, True), (2, True), (30, False)])
