@@ -195,8 +195,9 @@ def lacking_problems(lacking: Mapping[TelemetryMetric, Collection[str]]) -> tupl
     for metric, devices in lacking.items():
         figures.setdefault(tuple(sorted(devices)), []).append(metric)
     return tuple(
-        f"accelerator{'s' * (len(devices) > 1)} {one_line(', '.join(devices))} did not report {', '.join(metrics)}; "
-        "left out for all accelerators"
+        f"accelerator{'s' * (len(devices) > 1)} {one_line(', '.join(devices))} did not report {', '.join(metrics)}, "
+        f"left out for all accelerators; if the deployment does not use {'them' if len(devices) > 1 else 'it'}, list "
+        "the others in `gpu_devices`"
         for devices, metrics in figures.items()
     )
 

@@ -14,6 +14,7 @@ from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, Telemetry
 from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.report import display
 from benchgate.suite.schema import Suite
+from benchgate.telemetry.accelerators import lacking_problems
 from tests.fakes.drills import drill, seen
 from tests.fakes.measured import Effect, Noise, measured
 
@@ -169,6 +170,37 @@ def test_energy_that_is_unknown_or_for_nothing_is_invalid(energy_j: float | None
     check = judge(suite, replace(evidence, telemetry=energy_windows(energy_j))).checks[0]
     assert (check.outcome, check.candidate) == (Outcome.INVALID, None)
     assert reason in check.reason
+
+
+LACKING = {metric: ["1"] for metric in (Gauge.GPU_CLOCK, Gauge.GPU_POWER, Counter.GPU_ENERGY_J)}
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason", "advice"),
+    [
+        (
+            "the accelerators' page changed too seldom, so their power and energy are left out; let it collect more",
+            "the energy of stage long in block 1 is unknown: the accelerators' page changed too seldom",
+            "let it collect more; or remove the check",
+        ),
+        (
+            "".join(lacking_problems(LACKING)),
+            "the energy of stage long in block 1 is unknown: accelerator 1 did not report",
+            "`gpu_devices`; or remove the check",
+        ),
+        ("there is no nvidia-smi on this machine", "there is no nvidia-smi on this machine", "or remove the check"),
+        ("".join(lacking_problems({Gauge.GPU_CLOCK: ["1"]})), "did not tell joules_per_token", "/metrics"),
+        (None, "did not tell joules_per_token", "/metrics"),
+    ],
+)
+def test_an_unknown_energy_has_the_reason_that_the_accelerators_give(
+    problem: str | None, reason: str, advice: str
+) -> None:
+    problems = ("http://h answers HTTP 404 to the request for its metrics", *([problem] if problem else []))
+    check = check_of({**ENERGY, "max": "9 J"}, *(replace(one, problems=problems) for one in energy_windows(None)))
+    assert check.outcome is Outcome.INVALID
+    assert reason in check.reason
+    assert advice in (check.advice or "")
 
 
 @pytest.mark.parametrize("bound", ["0.5", "0.5 W", "0 J", "-1 J"])

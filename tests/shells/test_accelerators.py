@@ -165,7 +165,10 @@ def test_only_the_accelerators_of_a_deployment_count() -> None:
 
 
 def test_a_figure_that_an_accelerator_lacks_is_left_out_with_a_problem_and_not_summed_over_the_others() -> None:
-    said = "accelerator {} did not report {}; left out for all accelerators"
+    said = (
+        "accelerator {} did not report {}, left out for all accelerators; if the deployment does not use it, list the "
+        "others in `gpu_devices`"
+    )
     missing = read_accelerators(DCGM, (0, 2))
     assert missing.values == {}
     assert missing.problems == (
