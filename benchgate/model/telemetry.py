@@ -105,7 +105,7 @@ FIRST_SAMPLE_S = 0.5  # time of the first sample after a stage's start; later on
 _AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
 # Words of problems that leave the energy unknown: figures left out, or no page or tool to read them from.
-_OF_ENERGY = (Gauge.GPU_POWER, Counter.GPU_ENERGY_J, "power and energy", "accelerators' page", "-smi")
+_ENERGY_PROBLEMS = (Gauge.GPU_POWER, Counter.GPU_ENERGY_J, "power and energy", "accelerators' page", "-smi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class TelemetryWindow:
     @property
     def energy_problem(self) -> str | None:
         """Return the first problem that leaves power and energy of the accelerators unknown."""
-        return next((problem for problem in self.problems if any(word in problem for word in _OF_ENERGY)), None)
+        return next((problem for problem in self.problems if any(word in problem for word in _ENERGY_PROBLEMS)), None)
 
     @property
     def energy_j(self) -> float | None:

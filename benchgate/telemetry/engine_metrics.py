@@ -20,8 +20,8 @@ from benchgate.model.telemetry import Counter, Gauge, Role, TelemetryMetric, com
 class MetricSource:
     """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines.
 
-    `ranks` are labels of processes that serve the same requests together: the largest of their values counts. Beside
-    samples named `zero_beside` missing ones mean 0: the server shows the metric only once it is more.
+    `ranks` are labels of processes that serve the same requests together: the largest of their values counts. If the
+    metric is absent but `zero_beside` is on the page, it is 0: the server exports it from its first increment on.
     """
 
     names: tuple[str, ...]

@@ -211,7 +211,7 @@ class Sampler:
     def stage(self, *, awaits_idle: bool = False) -> Iterator[Snapshots]:
         """Take a snapshot before the block, every second while it runs, and after it until the server has drained.
 
-        Where gauges show this only after a while, it is waited for with `awaits_idle` alone.
+        An engine whose gauges lag (`idle_delay_s`) is waited for only with `awaits_idle`.
         """
         snapshots = Snapshots()
         if self.reads:
@@ -356,7 +356,8 @@ class Sampler:
         """Return the first snapshot of an idle server, or the last one within a limit; and whether it was idle.
 
         What a Prometheus reports must have been scraped after `since_s`. A server that does not report its running
-        requests is not waited for, and counts as not idle; so is one whose gauges show this late, unless it is awaited.
+        requests is not waited for, and counts as not idle. An engine whose gauges lag (`idle_delay_s`) is waited for
+        only with `awaits_idle`.
         """
         limit_s, every_s = (
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
