@@ -104,8 +104,6 @@ def combine_replicas(
 FIRST_SAMPLE_S = 0.5  # time of the first sample after a stage's start; later ones come every second
 _AT_S = 1e-9  # tolerance of equal instants
 _UNDER_WAY = (Gauge.RUNNING, Gauge.WAITING)
-# Words of problems that leave the energy unknown: figures left out, or no page or tool to read them from.
-_ENERGY_PROBLEMS = (Gauge.GPU_POWER, Counter.GPU_ENERGY_J, "power and energy", "accelerators' page", "-smi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +139,7 @@ class TelemetryWindow:
     ended_s: float  # arrival of the stage's last answer
     drained: bool  # the last sample follows the end of all work on the server, not a time limit
     readings: tuple[TelemetrySample, ...]
-    problems: tuple[str, ...] = ()  # why there are no samples, with a remedy after the last semicolon if one is known
+    problems: tuple[str, ...] = ()  # why samples, or figures of them, are missing
     replicas: tuple[Replica, ...] = ()
 
     def of(self, replica: Replica) -> TelemetryWindow:
@@ -227,11 +225,6 @@ class TelemetryWindow:
         if self.reports(Counter.DRAFTED):
             return self.ratio(Counter.ACCEPTED, Counter.DRAFTED)
         return self.mean(Gauge.ACCEPTANCE)
-
-    @property
-    def energy_problem(self) -> str | None:
-        """Return the first problem that leaves power and energy of the accelerators unknown."""
-        return next((problem for problem in self.problems if any(word in problem for word in _ENERGY_PROBLEMS)), None)
 
     @property
     def energy_j(self) -> float | None:

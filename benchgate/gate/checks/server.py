@@ -100,12 +100,9 @@ def _not_reported(metric: str, stage: str, windows: Mapping[int, TelemetryWindow
     if window is not None and metric == "joules_per_token" and window.energy_j:
         reason = f"the candidate has no good answer in {where}, so its energy is for no token"
         return invalid(reason, LOOK_AT_ERRORS)
-    if window is not None and metric == "joules_per_token" and (problem := window.energy_problem) is not None:
-        cause, _, remedy = problem.rpartition("; ")
-        return invalid(
-            f"the energy of {where} is unknown: {cause or problem}",
-            f"{remedy if cause else 'correct this'}; or remove the check",
-        )
+    if window is not None and metric == "joules_per_token" and window.problems:
+        reason = f"the energy of {where} is unknown. Its telemetry has these problems: {'; '.join(window.problems)}"
+        return invalid(reason, "correct what the reason names, or remove the check")
     reason = f"the candidate's server did not tell {metric} of {where}"
     return invalid(reason, "see whether the server serves `/metrics` and its engine tells this; or remove the check")
 
