@@ -1,4 +1,4 @@
-"""One worker's share of a stage: the single requests, or whole conversations, that its slots send."""
+"""Share of a stage that one worker sends: the single requests, or whole conversations, of its slots."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ def effective_sample_size(
     blocks, share = len(counts), misses.sum() / requests
     spread = float(((misses - share * counts) ** 2).sum()) * blocks / (blocks - 1)
     design_effect = max(1.0, spread / (requests * share * (1 - share)))
-    few_blocks = _price_of_few(alpha, requests - 1, blocks - 1)
+    few_blocks = _freedom_factor(alpha, requests - 1, blocks - 1)
     effective = min(float(requests), float(requests / design_effect * few_blocks))
     if trace is not None:
         quantiles = f"(t({digits(1 - alpha)}, {requests - 1}) / t({digits(1 - alpha)}, {blocks - 1}))^2"
@@ -304,8 +304,8 @@ def effective_sample_size(
     return effective
 
 
-def _price_of_few(alpha: float, freedom_of_items: float, freedom: float) -> float:
-    """Return the factor by which an effective sample size shrinks as its variance comes from few clusters."""
+def _freedom_factor(alpha: float, freedom_of_items: float, freedom: float) -> float:
+    """Return Korn and Graubard's factor of an effective sample size for the degrees of freedom of its variance."""
     return (t_ppf(1 - alpha, freedom_of_items) / t_ppf(1 - alpha, freedom)) ** 2
 
 
@@ -402,8 +402,8 @@ def _mean_share(
     variance = sum(mean.error**2 for mean in known) / len(known) ** 2
     clustered = any(groups is not None for groups in clusters)
     if variance > 0 and 0 < share < 1:
-        price = _price_of_few(alpha, sum(one.n - 1 for one in known), pool.freedom) if clustered else 1.0
-        effective = min(most, share * (1 - share) / variance * price)
+        factor = _freedom_factor(alpha, sum(one.n - 1 for one in known), pool.freedom) if clustered else 1.0
+        effective = min(most, share * (1 - share) / variance * factor)
     moments = None
     if clustered:
         moments = _pool_moments([_moments_over_clusters(*one) for one in zip(tasks, clusters, strict=True)])
@@ -417,12 +417,12 @@ def mean_share_limits(
 
     Clopper-Pearson on n* items (Korn and Graubard, Survey Methodology 24, 1998): n* = p(1-p)/variance of the mean with
     cluster-robust variances, but at most the number of equally weighted items with the same variance, K² / Σ 1/n_k.
-    With clusters, n* pays for their number as in `effective_sample_size`, and the limits are widened by Hall's over the
-    clusters, and by those of clusters that were not sampled: of G, a share of 1 - alpha^(1/G) may be all wrong (or all
-    right) though none of them was seen. It counts in the task where it changes most.
+    With clusters, n* has the factor for few clusters that `effective_sample_size` has too. The limits are widened by
+    Hall's over the clusters, and for clusters that were not sampled: if a share of 1 - alpha^(1/G) of them were all
+    wrong (or all right), a sample of G could still miss it. It counts in the task where it changes most.
 
-    At a floor of 95%, 10 clusters of 20 items with an intra-class correlation of 0.5 are above it falsely 33% of the
-    time by Clopper-Pearson alone, and never by these; for other clusters it is up to 6%
+    At a true share equal to a floor of 95%, 10 clusters of 20 items with an intra-class correlation of 0.5 pass 33% of
+    the time by Clopper-Pearson alone, and never by these limits; with other clusters at most 6%
     (tests/core/test_stats_mean_share.py). Return None when a task has fewer than two items or clusters.
     """
     found = _mean_share(tasks, clusters, alpha)

@@ -25,7 +25,7 @@ from benchgate.store.missing import (
     unknown_run,
 )
 from benchgate.store.results import promoted_run
-from benchgate.store.tables import measured_here, of_suite, run
+from benchgate.store.tables import calibrates, measured_here, of_suite, run
 
 _OFFSETS = {"@latest": 0, "@previous": 1}
 _NEWEST = (run.c.started_at.desc(), run.c.id.desc())
@@ -99,9 +99,8 @@ def _judging(connection: Connection) -> Select[str]:
 
     A run dated in the future would stay the newest, before everything measured from now on.
     """
-    judged = ~run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
     begun = run.c.started_at <= clock.latest(connection)
-    return select(run.c.id).where(judged, begun, measured_here()).order_by(*_NEWEST)
+    return select(run.c.id).where(~calibrates(), begun, measured_here()).order_by(*_NEWEST)
 
 
 def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial: bool) -> str:

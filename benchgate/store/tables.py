@@ -226,10 +226,14 @@ def measured_here() -> ColumnElement[bool]:
     return ~run.c.environment.contains(f'"{MEASURED_BY}":', autoescape=True)  # the text is canonical JSON
 
 
+def calibrates() -> ColumnElement[bool]:
+    """Return the condition that both arms of a run are one deployment, measured for its noise."""
+    return run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
+
+
 def judges_whole_suite() -> ColumnElement[bool]:
     """Return the condition that a run measured here is no calibration, no quick look and no run of one part."""
-    calibrates = run.c.suite.contains('"calibration":true', autoescape=True)
-    return ~calibrates & ~run.c.environment.contains(f'"{ONLY_PART}":', autoescape=True)
+    return ~calibrates() & ~run.c.environment.contains(f'"{ONLY_PART}":', autoescape=True)
 
 
 def of_suite(query: Select[Any], suite: str | None) -> Select[Any]:
