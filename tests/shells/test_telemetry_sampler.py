@@ -310,8 +310,9 @@ def test_a_stage_lasts_from_the_start_of_its_load_to_its_last_answer() -> None:
         with Sampler(Sources(f"{sim.url}/metrics", f"{exporter.url}/metrics"), at) as watch:
             with watch.stage() as looks:
                 result = fleet.run(stage_shard(at, closed(16, 4), limits=limits()), looks.begin)
+                time.sleep(0.3)  # as answers are decoded
                 looks.end(result.last_answer_s)
-                time.sleep(0.6)
+                time.sleep(0.3)  # as they are kept
             window = watch.window(looks, "c4", Arm.CANDIDATE, 0, 0)
     assert window is not None
     assert window.ended_s == pytest.approx(result.window_s, abs=0.05)

@@ -1,4 +1,4 @@
-"""One shard of a load test, sent by this machine alone: `benchgate load … --shard I/N --start-at T --spool URL`.
+"""Shard of a load test, sent by this machine alone: `benchgate load … --shard I/N --start-at T --spool URL`.
 
 No process coordinates the shards. Each makes its own requests from the options, the seed and its number, starts at the
 instant that all were given, and leaves its files in the spool folder, where `merge` finds them.
