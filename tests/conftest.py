@@ -89,12 +89,14 @@ def pytest_collection() -> Iterator[None]:
 # What only `./scripts/test --all` runs: long measurements and simulations, and whole runs that take long.
 _LONG = frozenset({
     "test_adapters", "test_calibrate", "test_capacity", "test_capacity_run", "test_drill", "test_embedded_server",
-    "test_error_budgets", "test_error_rates", "test_fewer_accelerators", "test_gate_quality_rates",
-    "test_grafana_dashboard", "test_import", "test_key_canaries", "test_lm_eval_internals", "test_load_cluster",
-    "test_looks", "test_quality_choice", "test_quality_verdict", "test_replicas", "test_report_browser_script",
-    "test_salted_runs", "test_schedules", "test_sim_drills", "test_sim_fleet", "test_site_browser", "test_smoke",
-    "test_started_servers", "test_stats_item_harm", "test_store_away", "test_telemetry_replicas", "test_warmup",
-    "test_wheel", "test_workers",
+    "test_embedded_weights", "test_error_budgets", "test_error_rates", "test_fewer_accelerators",
+    "test_gate_quality_rates", "test_grafana_dashboard", "test_import", "test_key_canaries", "test_live",
+    "test_lm_eval_internals", "test_load_cluster", "test_looks", "test_noise", "test_quality_choice",
+    "test_quality_ending", "test_quality_verdict", "test_replica_counts", "test_replicas",
+    "test_report_browser_script", "test_salted_runs", "test_schedules", "test_shadow_drift", "test_sim_drills",
+    "test_sim_fleet", "test_sim_grpc", "test_sim_process", "test_site_browser", "test_smoke", "test_started_servers",
+    "test_stats_item_harm", "test_store_away", "test_store_going_on", "test_telemetry_replicas", "test_warmup",
+    "test_wheel", "test_work_once", "test_workers",
 })  # fmt: skip
 _QUICK_DRILL = "prefix-cache"
 # Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.

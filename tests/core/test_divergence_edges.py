@@ -117,6 +117,7 @@ def agreed_at_the_bound(design: tuple[int, int, float, float, float], runs: int)
     return passed / runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS)
 def test_disagreements_that_lie_together_pass_at_the_bound_at_most_as_often_as_promised(
     design: tuple[int, int, float, float, float],

@@ -107,6 +107,7 @@ def write_suite(folder: Path, url: str, said: str = SAID) -> None:
 JSON = ("--json", "load.json", "--format", "json")
 
 
+@pytest.mark.slow
 def test_no_command_prints_a_word_of_a_server_or_a_suite_raw(tmp_path: Path) -> None:
     with hostile() as server:
         write_suite(tmp_path, server.url)

@@ -116,6 +116,7 @@ def test_plan_and_run_refuse_a_check_that_can_in_no_case_hold(tmp_path: Path) ->
         assert store.runs() == []
 
 
+@pytest.mark.slow
 def test_a_plan_tells_what_each_check_shows_in_lines_that_fit(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(POWER.replace("ALLOWED", "true"))
     result = here(tmp_path, "plan", "suite.yaml")

@@ -184,6 +184,7 @@ def test_numbers_stand_right_in_figures_of_equal_width(fresh: Page) -> None:
     assert looks == ["right tabular-nums"]
 
 
+@pytest.mark.slow
 def test_a_browser_finds_no_more_in_hostile_text_than_in_harmless(live: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     def elements(text: str) -> object:
         return live.evaluate(
@@ -220,6 +221,7 @@ def test_paper_shows_what_is_folded_and_cuts_nothing_off(paper: Page) -> None:
     assert told == []
 
 
+@pytest.mark.slow
 def test_paper_keeps_headings_with_what_follows_and_charts_whole(paper: Page) -> None:
     keeps = paper.evaluate(
         """[[...document.querySelectorAll('h2, h3, caption, summary')].map((one) => getComputedStyle(one).breakAfter),

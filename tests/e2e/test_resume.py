@@ -180,6 +180,7 @@ def test_looks_keep_their_decision_and_a_search_goes_on_with_those_it_had(tmp_pa
     assert decision.evidence.resumptions[0].again == (f"look {looks[3].block + 1} at {looks[3].stage}",)
 
 
+@pytest.mark.slow
 def test_what_changed_is_said_and_nothing_is_written(
     tmp_path: Path, suite_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +377,7 @@ def test_a_mistake_in_the_command_line_is_told_before_anything_is_measured(
     assert (tmp_path / "r.html").read_text() == "of another run"
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_of_several_candidates_one_is_named(tmp_path: Path) -> None:
     third = '  third: {url: "http://127.0.0.1:3", model: sim}\nbaseline: plain'

@@ -76,6 +76,7 @@ def waive(folder: Path, file: str, *, check: str = "ttft-p50@c4", ceiling: str =
     return said.stderr if said.returncode == 2 else f"{said.returncode}: {said.stdout}"
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_with_the_waivers_it_was_given(folder: Path) -> None:
     document = json.loads((folder / "said.json").read_text())
     assert document["outcome"] == "WARN"

@@ -103,6 +103,7 @@ def test_action_that_began_long_after_its_instant_is_told(tmp_path: Path) -> Non
     assert second.problem is not None and second.problem.endswith("s late")
 
 
+@pytest.mark.slow
 def test_action_that_was_done_after_the_last_answer_is_told_but_a_start_only_has_to_begin(tmp_path: Path) -> None:
     (late,) = acted(tmp_path, command("pass"), held_s=60, window_s=0.0).results
     assert late.problem is not None and "the stage was over after 0.0 s" in late.problem

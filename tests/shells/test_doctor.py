@@ -126,6 +126,7 @@ def test_a_real_load_generator_is_measured_against_a_real_practice_server(monkey
     assert ClientProfile.from_json(profile.to_json()) == profile
 
 
+@pytest.mark.slow
 def test_a_series_ends_with_the_first_step_that_is_twice_unsound(monkeypatch: pytest.MonkeyPatch) -> None:
     sound = ClientStep(3, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, ())
     bound = replace(sound, client_bound=("too busy",))

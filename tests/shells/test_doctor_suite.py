@@ -251,6 +251,7 @@ def plan_symptoms(suite: Suite, tmp_path: Path) -> dict[str, Symptom]:
     return {symptom.name: symptom for symptom in suite_checks.examine_plan(suite, found)}
 
 
+@pytest.mark.slow
 def test_plan_that_needs_more_files_or_packages_than_there_are_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,6 +206,7 @@ def test_naming_an_older_pass_does_not_hide_that_its_candidate_is_blocked(tmp_pa
     assert "PASS, held back, older" in said
 
 
+@pytest.mark.slow
 def test_a_picture_of_its_own_has_the_marks_and_all_the_words_below_the_table(tmp_path: Path) -> None:
     picture = tmp_path / "frontier.svg"
     asked(superseded(tmp_path), "old", "eight", "--format", "svg", "-o", str(picture))
@@ -232,6 +233,7 @@ def test_candidates_are_judged_anew_by_one_policy_where_it_is_given(tmp_path: Pa
         asked(address, "first", "--policy", str(policy))
 
 
+@pytest.mark.slow
 def test_chart_names_every_deployment_that_has_both_numbers(address: str, tmp_path: Path) -> None:
     picture = tmp_path / "frontier.svg"
     asked(address, "tiny-q4", "--format", "svg", "-o", str(picture))
@@ -282,6 +284,7 @@ def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None
     assert 'id="frontier"' not in suite_page(part, nothing).decode()
 
 
+@pytest.mark.slow
 def test_a_chart_of_many_candidates_has_the_newest_and_the_cheapest_and_the_table_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

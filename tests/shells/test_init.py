@@ -104,6 +104,7 @@ def test_two_endpoints_become_a_suite_that_is_valid_and_can_be_planned(
     assert parse_waivers((tmp_path / "repo/waivers.yaml").read_text(), "w", date(2026, 1, 1)).waivers.entries == ()
 
 
+@pytest.mark.slow
 def test_two_practice_servers_become_a_suite_without_evals(tmp_path: Path) -> None:
     settings = sim_settings(ttft_s=0.02, itl_s=0.001)
     with serve_sim(settings) as old, serve_sim(settings) as new:

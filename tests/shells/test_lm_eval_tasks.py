@@ -77,6 +77,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expected",
     [

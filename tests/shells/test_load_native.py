@@ -85,6 +85,7 @@ def marks_of(ends: list[int]) -> array[int]:
     return marks
 
 
+@pytest.mark.slow
 @compiled
 @given(bodies())
 @settings(max_examples=15 * settings().max_examples)

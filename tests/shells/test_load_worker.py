@@ -167,6 +167,7 @@ def test_dead_server_gives_one_failed_record_per_request(dead_url: str, stage: P
     assert not request_metrics.succeeded(columns).any()
 
 
+@pytest.mark.slow
 def test_dead_server_does_not_keep_a_long_stage_busy(dead_url: str) -> None:
     columns = run(dead_url, closed(20_000, concurrency=4)).requests
     details = [detail or "" for detail in columns.error_detail]

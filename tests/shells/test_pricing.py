@@ -199,6 +199,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_run_keeps_what_it_took_and_holds_against_its_file_alone(measured: Path) -> None:
     with Store.open(str(measured / STORE), create=False) as store:
         run = store.run(store.resolve("today"))

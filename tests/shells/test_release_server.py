@@ -254,6 +254,7 @@ def test_whoever_sends_a_byte_now_and_then_is_left_when_the_time_is_over(
                     time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_slow_clients_keep_nobody_out(tmp_path: Path) -> None:
     with serving(str(tmp_path / "none.sqlite")) as (url, _), ExitStack() as held:
         slow = [held.enter_context(connected(url)) for _ in range(40)]

@@ -170,6 +170,7 @@ def benign_page() -> Sequence[tuple[str, tuple[str, ...]]]:
     return Page(page_of(hostile.poisoned(hostile.view(), hostile.BENIGN))).elements
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_figures")
 @pytest.mark.parametrize("text", hostile.JOINED, ids=range(len(hostile.JOINED)))
 def test_hostile_text_stays_text_wherever_a_report_has_any(text: str) -> None:

@@ -192,6 +192,7 @@ def test_a_rule_of_ones_own_sees_names_beside_values_and_no_placeholder_of_anoth
     assert replaced == {"PERSON": 1, "card": 1, "WORD": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ['{"password": "a b c"}', '"a"', "1", '{"a": 1}'])
 def test_json_of_many_values_is_redacted_in_time(unit: str) -> None:
     text = f"[{','.join([unit] * (100_000 // (len(unit) + 1)))}]"

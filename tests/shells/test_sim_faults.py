@@ -215,6 +215,7 @@ def test_answer_shorter_than_the_fault_waits_for_still_meets_it(sim: Sim) -> Non
     assert raw.finish is None
 
 
+@pytest.mark.slow
 def test_shares_are_met_in_number_and_follow_from_the_seed() -> None:
     shares = ("http-error:500:text@30%", "rate-limited@20%")
     seen: list[list[str]] = []

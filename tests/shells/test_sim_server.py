@@ -192,6 +192,7 @@ def test_client_that_leaves_frees_its_place_at_once() -> None:
     assert [row["outcome"] for row in truth["rows"]] == ["aborted", "finished"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("queue_status", "stream", "status", "says"),
     [
@@ -262,6 +263,7 @@ def test_connections_are_refused_until_the_server_is_ready() -> None:
         assert eventually(lambda: accepts(sim.port))
 
 
+@pytest.mark.slow
 def test_server_on_a_unix_socket_answers_there(tmp_path: Path) -> None:
     path = str(tmp_path / "sim.sock")
     with serve_sim(sim_settings(ttft_s=0, itl_s=0), ListenAddress(uds=path)) as sim:
@@ -273,6 +275,7 @@ def test_server_on_a_unix_socket_answers_there(tmp_path: Path) -> None:
         assert again.alive()
 
 
+@pytest.mark.slow
 def test_server_speaks_tls_and_can_demand_a_client_certificate() -> None:
     tls = ListenAddress(
         cert=str(certificates.TLS / "server.pem"),
@@ -290,6 +293,7 @@ def test_server_speaks_tls_and_can_demand_a_client_certificate() -> None:
     assert answer.text.endswith("data: [DONE]\n\n")
 
 
+@pytest.mark.slow
 def test_truth_can_be_asked_over_tls() -> None:
     cert, key = str(certificates.TLS / "server.pem"), str(certificates.TLS / "server.key")
     with serve_sim(sim_settings(), ListenAddress(cert=cert, key=key)) as sim:

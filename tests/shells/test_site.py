@@ -117,6 +117,7 @@ def remove_raw(store: Store, run_id: str) -> None:
     assert len(store.remove_raw(spare, now=now, reason="benchgate store gc <b>all</b>").runs) == 1
 
 
+@pytest.mark.slow
 def test_every_run_has_a_page_and_every_link_leads_somewhere(store: Store, store_address: str, tmp_path: Path) -> None:
     ids, site = of_every_kind(store), tmp_path / "site"
     assert built(store_address, site).faults == {}
@@ -164,6 +165,7 @@ def test_hostile_text_stays_text(address: str, tmp_path: Path) -> None:
     assert "\u202e" not in said["label"]
 
 
+@pytest.mark.slow
 def test_a_second_build_touches_nothing_and_a_new_run_only_what_tells_of_it(address: str, tmp_path: Path) -> None:
     site = tmp_path / "site"
     assert built(address, site).changes.kept == 0
@@ -211,6 +213,7 @@ def test_a_page_that_somebody_cut_short_is_made_again(address: str, tmp_path: Pa
     assert files(site) == whole
 
 
+@pytest.mark.slow
 def test_of_another_store_only_what_we_wrote_is_removed(address: str, tmp_path: Path) -> None:
     site, other = tmp_path / "site", str(tmp_path / "other.db")
     built(address, site)
