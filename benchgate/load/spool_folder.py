@@ -134,6 +134,9 @@ def spool_folder(url: str) -> Iterator[SpoolFolder]:
     try:
         yield _ObjectStoreFolder(url, scratch, store, str(root))
     except StoreError as error:
+        if not any(scratch.iterdir()):  # nothing was measured, or it could not be read from the start
+            scratch.rmdir()
+            raise
         raise StoreError(f"{error}; the files are kept in {scratch}, which `load merge` reads too") from error
     except BaseException:
         rmtree(scratch, ignore_errors=True)

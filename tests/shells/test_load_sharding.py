@@ -352,6 +352,17 @@ def test_object_store_holds_what_a_folder_would(tmp_path: Path) -> None:
     assert (scratch / "shard-0-of-1.answers").read_bytes() == b"answer"
 
 
+def test_an_object_store_that_cannot_be_written_leaves_no_empty_folder_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: object) -> bool:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.exists", unreachable)
+    with pytest.raises(StoreError, match="no route to host") as refused, spool_folder("memory://runs/1") as folder:
+        scratch = folder.path
+        assert not folder.is_begun("shard-0-of-1.json")
+    assert not scratch.exists() and "kept in" not in str(refused.value)
+
+
 def test_shards_in_an_object_store_are_merged_as_from_a_folder(tmp_path: Path) -> None:
     """In one process: fsspec's store in memory has no others."""
     url = f"memory://{tmp_path.name}/run"
