@@ -85,6 +85,11 @@ def judge(
     names = (baseline, judged.run.arms[Arm.CANDIDATE].name)
     reason = verdict_reason(outcome, checks, guards, names)
     todo = next_step(outcome, checks, guards)
+    if judged.run.imported and outcome.promotes:
+        notes = (
+            *notes,
+            "the evals were made elsewhere and nothing shows what answered them: `promote` refuses this run",
+        )
     if judged.run.only_part is not None and outcome in (Outcome.PASS, Outcome.WARN, Outcome.INCONCLUSIVE):
         option = "--quick" if judged.run.is_quick_look else "--only"
         reason = _not_whole(judged.run) if outcome.promotes else reason

@@ -293,6 +293,7 @@ def test_two_models_that_answered_alike_are_two(copy: Path) -> None:
     told(copy, "q2_k")
     result = here(copy, "run", "suite.yaml", *SIDES, *JSON)
     assert {check["outcome"] for check in document(result)["checks"]} == {"PASS"}, result.stdout
+    assert any("`promote` refuses this run" in note for note in document(result)["notes"])
 
 
 def test_a_run_given_twice_is_one_whatever_the_order_of_its_lines_and_the_name_of_its_model(copy: Path) -> None:
