@@ -270,12 +270,12 @@ def shown(decision: Decision, output: OutputOptions, code: ExitCode) -> str:
     if output.format is Format.JSON:
         return decision.json(code)
     if output.format is Format.TEXT:
-        return _as_text(decision, stdout_screen(), output.suite if output.publish else None)
+        return _as_text(decision, code, stdout_screen(), output.suite if output.publish else None)
     if output.format is Format.MARKDOWN:
         from benchgate.report.markdown import markdown_of
 
-        return markdown_of(decision.report.view)
-    text = terminal_text(_as_text(decision, PLAIN)) if output.format is Format.GITHUB else ""
+        return markdown_of(decision.report.view_of(code))
+    text = terminal_text(_as_text(decision, code, PLAIN)) if output.format is Format.GITHUB else ""
     context = verdict_context(decision, code, report_url=output.report_url, report=None, suite=output.suite)
     return text + rendered(Output(output.format.value), context, decision.report)
 
@@ -411,7 +411,7 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
                 report_path=output.report,
                 statement_path=statement,
             )
-            ci.publish_summary(os.environ, lambda: markdown_of(decision.report.view, SUMMARY_BYTES))
+            ci.publish_summary(os.environ, lambda: markdown_of(decision.report.view_of(code), SUMMARY_BYTES))
     except PublishError as error:
         yield str(error)
         yield from _withdrawal_faults() if publish else ()  # outputs may be published, and the summary not
@@ -455,7 +455,7 @@ def _withdrawal_faults() -> list[str]:
     return []
 
 
-def _as_text(decision: Decision, screen: Screen, suite: Path | None = None) -> str:
+def _as_text(decision: Decision, code: ExitCode, screen: Screen, suite: Path | None = None) -> str:
     from benchgate.report.sections.load import load_end_lines
     from benchgate.report.text import render_text
 
@@ -466,6 +466,7 @@ def _as_text(decision: Decision, screen: Screen, suite: Path | None = None) -> s
         screen=screen,
         against=None if decision.reference is None else decision.reference.run,
         terms=decision.terms,
+        exit_code=code,
         quality=() if quality is None else quality.lines,
         load=load_end_lines(decision.evidence, decision.verdict),
         cautions=decision.report.cautions,

@@ -348,6 +348,9 @@ def publish_summary(environment: Mapping[str, str], render_summary: Callable[[],
             out.write(text)
 
 
+_WORDS = {ExitCode.BLOCK: "block", ExitCode.INCONCLUSIVE: "inconclusive", ExitCode.INVALID: "invalid"}
+
+
 def publish_outputs(
     environment: Mapping[str, str],
     *,
@@ -359,18 +362,19 @@ def publish_outputs(
 ) -> None:
     """Append the outputs to GITHUB_OUTPUT, if that is set. Later ones win: of several verdicts the decisive comes last.
 
-    Outputs: `verdict` in lower case, `exit-code`, `run-id`, `checks-failed` (names, separated by commas),
-    `summary-json` (all of these in one line of JSON, with numbers of checks), with a report `report-path` and
-    `report-sha256`, and with a statement `statement-path`. Raises PublishError when a file cannot be read or written,
-    or a value cannot be an output.
+    Outputs: `verdict` in lower case (never one that promotes beside another exit code than 0), `exit-code`, `run-id`,
+    `checks-failed` (names, separated by commas), `summary-json` (all of these in one line of JSON, with numbers of
+    checks), with a report `report-path` and `report-sha256`, and with a statement `statement-path`. Raises PublishError
+    when a file cannot be read or written, or a value cannot be an output.
     """
     if not _RUN_ID.fullmatch(run_id):
         raise PublishError(f"run id {run_id!r} is not fit for an output; expected letters, digits, '.', '_' and '-'")
-    outputs = {"verdict": verdict.outcome.value.lower(), "exit-code": str(int(exit_code)), "run-id": run_id}
+    word = verdict.outcome.value.lower() if exit_code is ExitCode.OK else _WORDS.get(exit_code, "error")
+    outputs = {"verdict": word, "exit-code": str(int(exit_code)), "run-id": run_id}
     found = checks_by_result(verdict, exit_code)
     failed = [_NOT_OF_A_NAME.sub("_", name)[:_LONGEST_NAME] for name in found.failed[:_MOST_NAMES]]
     summary = {
-        "verdict": verdict.outcome.value.lower(),
+        "verdict": word,
         "exit_code": int(exit_code),
         "promotes": exit_code is ExitCode.OK,
         "run_id": run_id,

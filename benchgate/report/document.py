@@ -48,6 +48,14 @@ class Terms:
         """Return the code of the verdict itself; failing to store or publish it has another."""
         return verdict.outcome.exit_code(strict=self.strict)
 
+    def refusal(self, verdict: Verdict, code: ExitCode) -> str | None:
+        """Return why a process that ends with `code` promotes nothing by a verdict that would; None otherwise."""
+        if code is ExitCode.OK or not verdict.outcome.promotes:
+            return None
+        if code is self.exit_code(verdict):
+            return "--strict treats WARN like BLOCK"
+        return f"the verdict could not be kept or published, so nothing may be promoted by it: exit code {int(code)}"
+
     def policy_replaced(self, run: Run, verdict: Verdict) -> bool:
         """Return True if the run was measured under another gate, SLO or error budget."""
         # Read and spelled again: a run of an older benchgate lacks what the language has gained since, defaults all.

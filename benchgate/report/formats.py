@@ -58,7 +58,7 @@ def rendered(output: Output, context: VerdictContext, report: Report | None = No
         case Output.MARKDOWN:
             from benchgate.report.markdown import markdown_of
 
-            return markdown_of((report or context.report).view)
+            return markdown_of((report or context.report).view_of(context.exit_code))
         case Output.JSON:
             return document_json(with_exit_code((report or context.report).document, context.exit_code))
         case Output.JUNIT:

@@ -72,7 +72,7 @@ def _head(view: ReportView) -> str:
     todo = f"**What to do:** {_sentence(banner.todo)}.\n\n" if banner.todo else ""
     versus = "alone" if banner.alone else f"against {markdown_code(banner.baseline)}{of_run}"
     return (
-        f"## {banner.mark} {banner.outcome}: {markdown_code(banner.candidate)} {versus}\n\n"
+        f"## {banner.mark} {banner.title}: {markdown_code(banner.candidate)} {versus}\n\n"
         f"**{markdown_prose(quoted(banner.reason), _REASON_CHARACTERS)}**\n\n"
         f"{notice}{markdown_prose(banner.meaning)}{objecting} {markdown_prose(view.limits_sentence)}.\n\n{todo}"
         f"Suite {markdown_code(banner.suite)}, run {markdown_code(banner.run)}, "

@@ -56,7 +56,6 @@ def suite_lines(text: str, path: str, suite: Suite, evidence: Evidence) -> Suite
 
 
 _LONGEST = 1000
-_UNKEPT = "the verdict could not be kept or published, so nothing may be promoted by it"
 
 
 class Kind(StrEnum):
@@ -185,10 +184,8 @@ def level_of(outcome: Outcome, *, strict: bool) -> Level:
 
 def _of_verdict(verdict: Verdict, terms: Terms, exit_code: ExitCode) -> Result:
     level, notes = level_of(verdict.outcome, strict=terms.strict), verdict.notes
-    if level is Level.FAILS and verdict.outcome is Outcome.WARN:
-        notes = ("--strict treats WARN like BLOCK", *notes)
-    elif exit_code is not ExitCode.OK and not level.stops:
-        level, notes = Level.ERRS, (f"{_UNKEPT}: exit code {int(exit_code)}", *notes)
+    if (refusal := terms.refusal(verdict, exit_code)) is not None:
+        level, notes = level if level.stops else Level.ERRS, (refusal, *notes)
     return Result(
         kind=Kind.VERDICT,
         id="verdict",

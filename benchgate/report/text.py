@@ -24,7 +24,6 @@ from benchgate.suite.schema import arms_of_stored
 
 _REASON_CHARACTERS = 1000
 _DIFFERENCES = 8
-_STRICT = "--strict treats WARN like BLOCK: the candidate is not promoted"
 _HEADINGS = ("CHECK", "BASELINE", "CANDIDATE", "DIFFERENCE", "MARGIN", "USED", "N")
 _NUMBERS_ALONE = ("neither ", ", beyond the margin", "not shown to stay inside", " breaks the ", "outside the margin")
 _ONE_LINE = 80  # characters of a reason that is written twice
@@ -39,6 +38,7 @@ def render_text(
     screen: Screen = PLAIN,
     against: Run | None = None,
     terms: Terms = OWN,
+    exit_code: ExitCode | None = None,
     quality: Sequence[str] = (),
     load: Sequence[str] = (),
     cautions: Sequence[str] = (),
@@ -47,10 +47,11 @@ def render_text(
     """Render the verdict, its checks (failing first), the guards that tripped or warn, and the next command, escaped.
 
     `quality` and `load` are the short forms of these sections; `cautions` come before the checks. `suite` is the file
-    that was measured, if known.
+    that was measured, if known; `exit_code` is the process's, by default the verdict's own.
     """
+    refusal = terms.refusal(verdict, terms.exit_code(verdict) if exit_code is None else exit_code)
     alone = against is None and len(arms_of_stored(run.suite)) == 1
-    lines = [*_head(verdict, run, against, screen, alone=alone)]
+    lines = [*_head(verdict, run, against, screen, alone=alone, promotes=refusal is None)]
     for line in cautions:
         lines += _remark(screen, "caution", line, Style.YELLOW)
     lines += ["", *_checks(verdict, screen), *_todo(verdict, screen), ""]
@@ -64,8 +65,8 @@ def render_text(
             lines += _remark(screen, f"{name} {one_line(guard.id)}", f"{reason}{remedy}", style)
     remarks = [("differs", line) for line in _differences(verdict)]
     remarks += [("waiver", line) for line in waiver_lines(verdict)]
-    if verdict.outcome.promotes and terms.exit_code(verdict) is not ExitCode.OK:
-        remarks.append(("note", _STRICT))
+    if refusal is not None:
+        remarks.append(("note", refusal))
     if terms.policy_replaced(run, verdict):
         remarks.append(("note", OTHER_POLICY))
     remarks += [("note", line) for line in verdict.notes]
@@ -76,14 +77,22 @@ def render_text(
     for name, text in remarks:
         lines += _remark(screen, name, text)
     again = reproduce(run, verdict, against, terms)
-    if (command := _next_command(verdict, run, against, terms, again, suite)) is not None:
+    command = _next_command(verdict, run, against, terms, again, suite, promotes=refusal is None)
+    if command is not None:
         lines.append(screen.paint(f"next: {command}", Style.BOLD))  # not wrapped, so that it can be copied
     lines.append(screen.paint(f"again (same --store): {again}"))
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _next_command(
-    verdict: Verdict, run: Run, against: Run | None, terms: Terms, again: str, suite: Path | None
+    verdict: Verdict,
+    run: Run,
+    against: Run | None,
+    terms: Terms,
+    again: str,
+    suite: Path | None,
+    *,
+    promotes: bool,
 ) -> str | None:
     """Return the command that examines what a guard reports, explains the first failing check, or promotes."""
     if verdict.outcome is Outcome.INVALID and any(guard.tripped for guard in verdict.guards) and not run.imported:
@@ -92,7 +101,7 @@ def _next_command(
     if failing and (not verdict.outcome.promotes or verdict.outcome is Outcome.WARN):
         return f"{again} --explain {shlex.quote(one_line(failing[0].id))}"
     is_own = against is None and not terms.policy_replaced(run, verdict) and not run.imported
-    if verdict.outcome is Outcome.PASS and is_own and run.judges_candidate and run.scope is None:
+    if verdict.outcome is Outcome.PASS and promotes and is_own and run.judges_candidate and run.scope is None:
         return f"benchgate promote {shlex.quote(run.id)}"
     return None
 
@@ -101,14 +110,18 @@ def _remark(screen: Screen, name: str, text: str, style: Style | None = None) ->
     yield from screen.labelled(f"{_INDENT}{name}: ", one_line(text, _REASON_CHARACTERS), _INDENT * 2, style)
 
 
-def _head(verdict: Verdict, run: Run, against: Run | None, screen: Screen, *, alone: bool) -> Iterator[str]:
+def _head(
+    verdict: Verdict, run: Run, against: Run | None, screen: Screen, *, alone: bool, promotes: bool
+) -> Iterator[str]:
     arms = deployments(run, against)
     (reference, baseline), (_, candidate) = arms[Arm.BASELINE], arms[Arm.CANDIDATE]
     of_run = f" of run {one_line(reference.id)}" if against is not None else ""
     one = one_line(candidate.name)
     scope = ", imported evals" if run.imported else f", {run.scope}" if run.scope else ""
     compared = f"{one} alone" if alone else f"candidate {one} against {one_line(baseline.name)}{of_run}"
-    sentence = f"{display.MARKS[verdict.outcome]} {verdict.outcome}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
+    refused = "" if promotes else " (not promoted)"
+    title = f"{display.MARKS[verdict.outcome]} {verdict.outcome}{refused}"
+    sentence = f"{title}: {one_line(verdict.reason, _REASON_CHARACTERS)}"
     first, *rest = screen.wrapped(sentence, _INDENT, first="")
     word, colon, begin = first.partition(":")
     yield screen.paint(word, Style.BOLD, STYLES[verdict.outcome]) + colon + begin

@@ -52,7 +52,6 @@ _MEANING_OF_ONE = {
     Outcome.INVALID: "The measurement is unsound, so it says nothing about the deployment.",
 }
 _WIDE_MARGIN = 0.5
-_STRICT_WARNING = "The candidate is not promoted: --strict treats warnings as blocking."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +69,7 @@ class Banner:
     """The verdict in short, for readers who read nothing else."""
 
     outcome: Outcome
+    refused: bool  # the process promotes nothing by a verdict that would
     mark: str
     meaning: str
     objecting: str  # tripped guards and the numbers they invalidate; may be empty
@@ -85,6 +85,11 @@ class Banner:
     tally: tuple[Tally, ...]
     alone: bool  # one deployment was measured, and compared with nothing
     notice: str  # that the evals were imported, or that one part of the suite was measured; else empty
+
+    @property
+    def title(self) -> str:
+        """The outcome, and that it does not count where the process refuses it."""
+        return f"{self.outcome} (not promoted)" if self.refused else self.outcome.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class Report:
 
     @cached_property
     def view(self) -> ReportView:
-        """The whole report."""
+        """The whole report, of a process that ends with the verdict's own exit code."""
         evidence, verdict, against, terms = self.evidence, self.verdict, self.against, self.terms
         both = sides(evidence, against)
         rows, executions = stage_rows(both, self.suite), executions_of(both)
@@ -160,7 +165,7 @@ class Report:
         doubt = terms.reference_doubt()
         cautions = (*([doubt] if doubt else []), *self.cautions, *telemetry_notices(evidence, self.suite))
         return ReportView(
-            banner=_banner(both, verdict, terms),
+            banner=_banner(both, verdict, terms, terms.exit_code(verdict)),
             checks=check_rows(verdict),
             limits_sentence=display.limits_sentence(verdict),
             fairness=fairness(both, verdict, cautions),
@@ -177,6 +182,13 @@ class Report:
             numbers=numbers(self.document, rows, executions, evidence, against, terms),
         )
 
+    def view_of(self, code: ExitCode) -> ReportView:
+        """Return the whole report of a process that ends with this code."""
+        if code is self.terms.exit_code(self.verdict):
+            return self.view
+        both = sides(self.evidence, self.against)
+        return replace(self.view, banner=_banner(both, self.verdict, self.terms, code))
+
 
 def report_view(
     evidence: Evidence, verdict: Verdict, *, against: Evidence | None = None, terms: Terms = OWN
@@ -185,10 +197,9 @@ def report_view(
     return Report(evidence, verdict, against=against, terms=terms).view
 
 
-def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
+def _banner(both: Sides, verdict: Verdict, terms: Terms, code: ExitCode) -> Banner:
     run = both.candidate.run
-    code = terms.exit_code(verdict)
-    strictly_blocked = verdict.outcome.promotes and code is not ExitCode.OK
+    refusal = terms.refusal(verdict, code)
     other = both.baseline.run
     meaning = (_MEANING_OF_ONE if both.alone else _MEANING)[verdict.outcome]
     blocking = [check for check in verdict.checks if check.required and check.counted is Outcome.BLOCK]
@@ -202,10 +213,11 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms) -> Banner:
         notice = "The evals were imported: benchgate did not measure the servers that answered."
     return Banner(
         outcome=verdict.outcome,
+        refused=refusal is not None,
         mark=display.MARKS[verdict.outcome],
-        meaning=_STRICT_WARNING if strictly_blocked else meaning,
+        meaning=meaning if refusal is None else f"Nothing is promoted: {refusal}.",
         objecting=_objecting(verdict),
-        todo=_todo(both, verdict, terms),
+        todo=_todo(both, verdict, terms, promotes=verdict.outcome.promotes and refusal is None),
         reason=verdict.reason,
         suite=run.suite_name,
         baseline=both.baseline.deployment.name,
@@ -232,7 +244,7 @@ def _wide_margins(both: Sides, verdict: Verdict) -> Iterator[str]:
         )
 
 
-def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
+def _todo(both: Sides, verdict: Verdict, terms: Terms, *, promotes: bool) -> str:
     """Return the first step after a verdict that is not PASS, or how to promote the candidate."""
     steps = ["keep the baseline"] if verdict.outcome is Outcome.BLOCK and not both.alone else []
     remedies = [guard.remedy for guard in verdict.guards if guard.tripped and guard.remedy]
@@ -244,7 +256,6 @@ def _todo(both: Sides, verdict: Verdict, terms: Terms) -> str:
         more = sum(check.required and check.counted is Outcome.INCONCLUSIVE for check in verdict.checks) - 1
         steps += [f"{more} more inconclusive check{'s' if more > 1 else ''}, see below"] if more > 0 else []
     run = both.candidate.run
-    promotes = verdict.outcome.promotes and terms.exit_code(verdict) is ExitCode.OK
     own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
     refused = run.calibrates or run.imported or run.only_part is not None  # by `promote`
     if promotes and own and not refused:

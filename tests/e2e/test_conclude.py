@@ -17,6 +17,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.pipeline import judge
 from benchgate.pipeline.judge import Decision
 from benchgate.report.document import OWN, verdict_document
+from benchgate.report.formats import Output
 from tests.fakes import evidence as fake
 
 pytestmark = pytest.mark.beside
@@ -68,6 +69,21 @@ def test_a_verdict_that_was_not_kept_or_published_is_printed_with_code_13(
     assert finish(decision(store_fault=store_fault), OutputOptions(Format.JSON, False, report=report)) == 13
     said = printed(capsys)
     assert (said["outcome"], said["exit_code"], said["promotes"]) == ("PASS", 13, False)
+
+
+@pytest.mark.parametrize("form", [Format.TEXT, Format.MARKDOWN, Format.GITHUB])
+def test_a_pass_that_was_not_kept_is_shown_nowhere_as_one_to_promote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: Format
+) -> None:
+    outputs, summary, written = tmp_path / "outputs", tmp_path / "summary", tmp_path / "verdict.md"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(outputs))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    options = OutputOptions(form, files=((Output.MARKDOWN, written),), publish=True)
+    assert finish(decision(store_fault="disk full"), options) is ExitCode.PUBLISH_FAILED
+    for text in (capsys.readouterr().out, summary.read_text(), written.read_text()):
+        assert "PASS (not promoted)" in text and "benchgate promote" not in text
+        assert "exit code 13" in text and "exit code 0" not in text
+    assert "verdict=error\nexit-code=13\n" in outputs.read_text()
 
 
 @pytest.mark.parametrize(("error", "code"), [(RuntimeError("a defect"), 1), (KeyboardInterrupt(), 130)])

@@ -230,7 +230,7 @@ def test_a_reference_that_was_blocked_itself_is_a_limit_of_the_comparison() -> N
 
 def test_a_strict_warning_has_one_answer_everywhere() -> None:
     view = report_view(fake.evidence(), fake.verdict(Outcome.WARN), terms=Terms(strict=True))
-    assert (view.banner.exit_code, "not promoted" in view.banner.meaning) == (10, True)
+    assert (view.banner.exit_code, "not promoted" in view.banner.title) == (10, True)
     assert '"promotes":false' in view.numbers.text
 
 
