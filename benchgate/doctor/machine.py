@@ -195,7 +195,8 @@ def _memory(proc: Path, cgroup: Path) -> Symptom:
     for group in _groups(proc, cgroup):
         most, used = _number(group / "memory.max"), _number(group / "memory.current")
         if most is not None and used is not None:
-            free.append(max(0, most - used))
+            kept = _counts(group / "memory.stat").get("inactive_file", 0)  # pages of files, which the kernel gives up
+            free.append(max(0, most - used + kept))
     if not free:
         return Symptom("memory", State.OK, "the system does not show how much is free")
     found = f"{show_size(min(free))} free"
@@ -220,21 +221,23 @@ def _disk(name: str, folder: Path) -> Symptom:
 
 def _quota(proc: Path, cgroup: Path) -> Symptom:
     """Check the container's limit of processor time, and how often it was stopped for exceeding it."""
-    cpus, stopped = float(usable_cpus()), 0.0
+    cpus, stopped, is_shown = float(usable_cpus()), 0.0, False
     for group in _groups(proc, cgroup):
         words = " ".join(_lines(group / "cpu.max")).split()
+        is_shown |= bool(words)
         if len(words) == 2 and words[0].isdigit():
             cpus = min(cpus, int(words[0]) / int(words[1]))
-        counts = dict(line.split() for line in _lines(group / "cpu.stat") if len(line.split()) == 2)
-        if int(counts.get("nr_periods", 0)):
-            stopped = max(stopped, int(counts.get("nr_throttled", 0)) / int(counts["nr_periods"]))
+        counts = _counts(group / "cpu.stat")
+        if counts.get("nr_periods"):
+            stopped = max(stopped, counts.get("nr_throttled", 0) / counts["nr_periods"])
     remedy = "a process that is stopped sends and reads late: raise the limit of CPU of this container, or remove it"
     if stopped > _MOST_TAKEN:
         found = f"stopped in {show_percent(stopped)} of all periods for having used up its processor time"
         return Symptom("cpu quota", State.WARN, found, remedy)
     if cpus < usable_cpus():
         return Symptom("cpu quota", State.WARN, f"the time of {cpus:.3g} of {usable_cpus()} cores", remedy)
-    return Symptom("cpu quota", State.OK, "none that takes time away")
+    found = "none that takes time away" if is_shown else "the system does not show one (control groups of version 2)"
+    return Symptom("cpu quota", State.OK, found)
 
 
 def _steal(proc: Path) -> Symptom:
@@ -245,9 +248,10 @@ def _steal(proc: Path) -> Symptom:
     passed = sum(after) - sum(before) if before and after else 0
     if passed <= 0 or len(after) < 8:
         return Symptom("steal", State.OK, "the system does not show any")
-    share = (after[7] - before[7]) / passed
+    stolen = after[7] - before[7]
+    share = stolen / passed
     found = f"{show_percent(share)} of the processors' time over {_STEAL_WINDOW_S:g} s"
-    if share <= _MOST_TAKEN:
+    if stolen <= 1 or share <= _MOST_TAKEN:  # one tick may be most of one, or the last bit of many
         return Symptom("steal", State.OK, found)
     remedy = "others on the same host take time from this machine: measure from one of its own"
     return Symptom("steal", State.WARN, found, remedy)
@@ -323,6 +327,12 @@ def _cpu_times(proc: Path) -> list[int]:
 def _number(path: Path) -> int | None:
     words = _lines(path)
     return int(words[0]) if words and words[0].isdigit() else None
+
+
+def _counts(path: Path) -> dict[str, int]:
+    """Read lines of a name and a number."""
+    pairs = (line.split() for line in _lines(path))
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _lines(path: Path) -> list[str]:

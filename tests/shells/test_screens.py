@@ -86,6 +86,7 @@ def test_a_screen_fits_the_terminal_and_colours_change_no_character(
     monkeypatch.setattr("benchgate.doctor.client.measure_client", lambda progress: PROFILE)
     monkeypatch.setattr(Store, "save_client_profile", lambda store, profile: None)
     monkeypatch.setattr("os.getloadavg", lambda: (0.5, 0.5, 0.5))
+    monkeypatch.setattr("benchgate.doctor.machine._cpu_times", lambda proc: [])  # what others steal changes
     monkeypatch.setenv("COLUMNS", str(columns))
     shown = {}
     for colour in ("never", "always"):
