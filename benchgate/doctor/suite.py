@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import resource
 import time
@@ -17,8 +18,9 @@ from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
-from benchgate.pipeline.environment import utc_now
+from benchgate.pipeline.environment import usable_cpus, utc_now
 from benchgate.pipeline.error_budget import read_spent
+from benchgate.plan.client_demand import default_workers
 from benchgate.plan.preview import Preview
 from benchgate.quality.logprobs import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
@@ -269,7 +271,7 @@ def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
         yield Symptom("offered load", State.WARN, line, "measure further: `benchgate doctor --client`")
     if found.stages and found.client_measured_at is not None and not found.problems and not found.unknowns:
         yield Symptom("offered load", State.OK, "within what the load generator delivers here")
-    yield _files_for_streams(suite)
+    yield _files_for_streams(suite, found)
     has_embedded = any(spec.embedded is not None for spec in suite.deployments.values())
     for is_needed, feature, module, extra in (
         (suite.quality is not None, "`quality`", "lm_eval", "eval"),
@@ -295,18 +297,24 @@ def examine_plan(suite: Suite, found: Preview) -> Iterator[Symptom]:
         yield Symptom("checks", State.FAIL, line, "`benchgate plan` shows how much each check needs")
 
 
-def _files_for_streams(suite: Suite) -> Symptom:
-    """Check the limit of open files: one for every request in flight, unknown for an open loop."""
+def _files_for_streams(suite: Suite, found: Preview) -> Symptom:
+    """Check the limit of open files of each worker: one for every request in flight, unknown for an open loop."""
     stages = suite.load.sweep if suite.load is not None else ()
+    if suite.load is not None and suite.load.workers != "auto":
+        workers = suite.load.workers
+    else:
+        least = max((stage.workers or 1 for stage in found.stages), default=1)
+        workers = min(least, default_workers(usable_cpus()))
     flights = [
         stage.concurrency or sum(one.concurrency or 0 for one in (stage.classes or {}).values()) for stage in stages
     ]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = max(flights, default=0) + _OTHER_FILES
+    needed = math.ceil(max(flights, default=0) / workers) + _OTHER_FILES
     if hard == resource.RLIM_INFINITY or hard >= needed:
         return Symptom("files for streams", State.OK, f"{needed:,} are enough for the closed loops")
-    remedy = f"raise the hard limit (`ulimit -Hn`, or `nofile` in limits.conf) to {needed:,} or more"
-    return Symptom("files for streams", State.FAIL, f"at most {hard:,}, and the suite needs {needed:,}", remedy)
+    remedy = f"raise the hard limit (`ulimit -Hn`, or `nofile` in limits.conf) to {needed:,} or more, or add `workers`"
+    each = " in each worker" if workers > 1 else ""
+    return Symptom("files for streams", State.FAIL, f"at most {hard:,}, and the suite needs {needed:,}{each}", remedy)
 
 
 def examine_scoring(suite: Suite, folder: Path, environment: Mapping[str, str]) -> Iterator[Symptom]:

@@ -260,6 +260,9 @@ def test_plan_that_needs_more_files_or_packages_than_there_are_fails(
     assert plan_symptoms(suite, tmp_path)["files for streams"].state is State.OK
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1024, 5200))
     assert plan_symptoms(suite, tmp_path)["files for streams"].state is State.FAIL
+    text = SUITE.format(old="http://a:1", more="", concurrency=5000)
+    shared = parse_suite(text.replace("load:\n", "load:\n  workers: 2\n"), "s")
+    assert plan_symptoms(shared, tmp_path)["files for streams"].state is State.OK  # 2,500 streams each
     embedded = parse_suite(SUITE.format(old="http://a:1", more="", concurrency=4).replace("sim", "embedded"), "s")
     assert plan_symptoms(embedded, tmp_path)["demo"].state is State.OK
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
