@@ -64,7 +64,7 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
         yield ""
     slo, verdict = document["slo"], document.get("verdict")
     if slo is not None and sent:
-        yield from _labelled(screen, "goodput", f"{show_percent(document['goodput_ratio'])} within {_slo(slo)}")
+        yield from _labelled(screen, "goodput", f"{_goodput(document)} within {_slo(slo)}")
     if sent:  # else it was interrupted before
         yield from _labelled(
             screen, "client", _client(document), Style.YELLOW if document["client"]["saturated"] else None
@@ -78,6 +78,13 @@ def _load_lines(document: Document, screen: Screen) -> Iterator[str]:
         verdict = {"outcome": Outcome.INVALID, "reason": reason} if reason else None
     if verdict is not None:
         yield from _verdict(verdict, screen)
+
+
+def _goodput(document: Document) -> str:
+    """Show goodput on its side of the verdict's target."""
+    ratio, verdict = document["goodput_ratio"], document.get("verdict") or {}
+    target = verdict.get("target_ratio")
+    return show_percent(ratio) if target is None else beside(show_percent, ratio, target)
 
 
 def nothing_succeeded(document: Document) -> str:
@@ -170,7 +177,7 @@ def _regions(regions: Mapping[str, Document], screen: Screen) -> Iterator[str]:
         decimals = _decimals(ttft[0] or 0.0)
         above = NOT_APPLICABLE if ttft[0] is None else f"{(ttft[0] - min(medians)) * 1000:+,.{decimals}f}"
         times = ("∞" if value is None else f"{value * 1000:,.{decimals}f}" for value in ttft)
-        good = NOT_APPLICABLE if one["goodput_ratio"] is None else show_percent(one["goodput_ratio"])
+        good = NOT_APPLICABLE if one["goodput_ratio"] is None else _goodput(one)
         verdict = one.get("verdict")
         outcome = "" if verdict is None else str(verdict["outcome"])
         rows.append([name, f"{requests['ok']:,} of {requests['scheduled']:,}", *times, above, good, outcome])

@@ -193,6 +193,8 @@ def test_a_load_interrupted_before_its_first_request_accuses_nobody() -> None:
 
 def test_a_goodput_below_1_is_not_shown_as_100_percent() -> None:
     document = copy.deepcopy(LOAD)
+    document["goodput_ratio"] = 0.94998
+    assert "94.998 % within" in render_load(document, PLAIN)  # nor as the target that it misses
     document["goodput_ratio"] = 0.9997
     document["verdict"] |= {"goodput_lower": 0.94998, "goodput_upper": 0.99996}
     text = render_load(document, PLAIN)
