@@ -350,9 +350,11 @@ def _title(one: _Point) -> str:
 
 
 def _spec(found: CandidateTable, points: Sequence[_Point], notes: Sequence[str]) -> Spec:
-    low, high = _span([100 * end for one in points for end in _values_of(one.quality)])
+    low, high = _span([100 * end for one in points for end in _values_of(one.quality)], 0.5)
     low, high = max(0.0, low), min(100.0, high)
-    least, most = (math.exp(end) for end in _span([math.log(end) for one in points for end in _values_of(one.usd)]))
+    least, most = (
+        math.exp(end) for end in _span([math.log(end) for one in points for end in _values_of(one.usd)], 0.05)
+    )
     x = charts.log_x(f"$ per 1M {cost_subject(found)}", charts.rounded(least), charts.rounded(most))
     domain = [charts.rounded(low), charts.rounded(high)]
     y: Spec = {"type": "quantitative", "scale": {"domain": domain, "nice": False, "zero": False}}
@@ -369,10 +371,10 @@ def _spec(found: CandidateTable, points: Sequence[_Point], notes: Sequence[str])
     return charts.chart_spec(layers, width=_WIDTH, height=_HEIGHT, padding=padding, shared=("x", "y"))
 
 
-def _span(ends: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of an axis around everything drawn."""
+def _span(ends: Sequence[float], least: float) -> tuple[float, float]:
+    """Return the ends of an axis around everything drawn, with `least` room on either side."""
     low, high = min(ends), max(ends)
-    room = _ROOM * (high - low) or 0.05 * abs(high) or 0.5
+    room = max(_ROOM * (high - low), least)
     return low - room, high + room
 
 

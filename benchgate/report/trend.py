@@ -149,6 +149,7 @@ _OFFSET = 0.16  # of the room of a run, from one line's point to the next one's
 _NAMES_AT, _NAME_LETTER = 16, 6.4  # pixels right of the plot where the names begin, and of one of their letters
 _PADDING = {"left": 44, "right": 84, "top": 40, "bottom": 56}
 _ROOM = 0.08  # of the span, above and below
+_LEAST_ROOM = 0.001  # of the largest value, so that ends that are rounded to six digits differ
 _FROM_ZERO = 0.35  # where the smallest is below this share of the largest, the axis begins at 0
 _LABEL_GAP = 15  # pixels between the names beside the plot
 _DAY_LETTER, _DAYS_APART = 6.4, 10  # pixels of a letter below the plot, and between two days
@@ -263,7 +264,7 @@ def _span(chart: TrendChart, factor: float) -> tuple[float, float]:
     values = [one for series in chart.series for one in series.values]
     ends = [end * factor for one in values for end in (one.value, one.lower, one.upper) if end is not None]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
-    room = _ROOM * (high - low) or _ROOM * abs(high) or 1.0
+    room = max(_ROOM * (high - low), _LEAST_ROOM * max(abs(low), abs(high))) or 1.0
     from_zero = 0 <= low <= _FROM_ZERO * high
     return charts.rounded(0.0 if from_zero else low - room), charts.rounded(high + room)
 

@@ -195,6 +195,12 @@ def test_a_single_run_is_drawn(limits: float | None) -> None:
     assert "2026-01-01" in texts(svg)
 
 
+@pytest.mark.parametrize("apart", [0.0, 1e-12, 1e-8, 1e-5])
+def test_runs_of_almost_one_value_are_drawn(apart: float) -> None:
+    svg = inline_svg(chart(TrendSeries("c4", values(100.0, 100.0 * (1 + apart), limits=None))), "l")
+    assert "c4" in texts(svg)
+
+
 def test_no_name_of_a_stage_becomes_markup() -> None:
     svg = inline_svg(chart(TrendSeries('</text><script>"', values(1, 2))), "")
     assert "<script" not in svg
