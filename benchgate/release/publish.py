@@ -71,12 +71,13 @@ class Judged:
     """A stored run as it is judged now.
 
     `doubt` is a sentence that says why the verdict must not be relied on; None if it may. `remark` says that other
-    parts of the document than the outcome differ from the stored one.
+    parts of the document than the outcome differ from the stored one. `decided_at` is when that was stored.
     """
 
     decision: Decision
     doubt: str | None
     remark: str | None = None
+    decided_at: str | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -137,15 +138,16 @@ def judge_to_publish(
             f"run {run_id} is {now} as judged now, and {known}, so the verdict is not reliable. Give the --waivers and "
             "--as-of that it was judged by; publish from its store if earlier runs counted, which a bundle lacks; or "
             f"judge it anew with `benchgate gate {run_id}`",
+            decided_at=None if stored is None else stored.decided_at,
         )
     if obstacles and decision.exit_code is ExitCode.OK:
         reasons = "; ".join(one.reason for one in obstacles.values())
-        return Judged(decision, f"run {run_id} is not published as a pass: {reasons}")
+        return Judged(decision, f"run {run_id} is not published as a pass: {reasons}", None, stored.decided_at)
     if suite_file is not None and (doubt := _suite_doubt(suite_file, run)) is not None:
-        return Judged(decision, doubt)
+        return Judged(decision, doubt, None, stored.decided_at)
     same = sha256_of(stored.document) == sha256_of(decision.document)
     remark = "Other parts of its stored verdict differ, for example because it was judged beside other runs."
-    return Judged(decision, None, None if same else remark)
+    return Judged(decision, None, None if same else remark, stored.decided_at)
 
 
 def _suite_doubt(file: Path, run: Run) -> str | None:
@@ -353,7 +355,8 @@ def notifiers(
         except UsageError as error:
             raise PublishError(str(error)) from None
         report_sha256 = hashlib.sha256(report_html(decision).encode()).hexdigest()
-        message_id = send_webhook(to, render_notice(context, report_sha256=report_sha256), key, clock=clock)
+        notice = render_notice(context, report_sha256=report_sha256, decided_at=judged.decided_at)
+        message_id = send_webhook(to, notice, key, clock=clock)
         return f"sent to {to.origin} as {message_id}"
 
     def slack() -> str:

@@ -78,12 +78,13 @@ def signed_percent(ratio: float | None, *, digits: int = units.DIGITS) -> str:
 
 def limits(found: Limits | None, shown: Callable[[float], str]) -> str:
     """Show both limits with their common unit once; a dash without any."""
-    return NOT_APPLICABLE if found is None else _span(shown(found.lower), shown(found.upper))
+    return NOT_APPLICABLE if found is None else with_unit_once(shown(found.lower), shown(found.upper), " to ")
 
 
-def _span(low: str, high: str) -> str:
-    unit = re.search(r" \S+$", high)
-    return f"{low.removesuffix(unit[0]) if unit else low} to {high}"
+def with_unit_once(low: str, high: str, between: str) -> str:
+    """Join two shown quantities: `36.0 → 51.0 ms`, with a common unit once."""
+    unit = re.search(r"(?<=\d) \D+$", high)
+    return f"{low.removesuffix(unit[0]) if unit else low}{between}{high}"
 
 
 def points(ratio: float | None, *, digits: int = units.DIGITS) -> str:
@@ -178,7 +179,7 @@ def interval(check: CheckResult) -> str:
     ends = (check.lower, check.upper)
     if check.scale is not Scale.ABSOLUTE and higher_is_better(check.metric):
         ends = (check.upper, check.lower)  # a fall of the value is harm: the largest harm is the smallest value
-    return _span(change(check, ends[0]), change(check, ends[1]))
+    return with_unit_once(change(check, ends[0]), change(check, ends[1]), " to ")
 
 
 def allowed(check: CheckResult) -> str:

@@ -178,8 +178,11 @@ _QUIET = (Level.HOLDS, Level.UNKNOWN)
 _MOST_REASON = 300  # of a check: what is sent stays small, as the specification asks
 
 
-def render_notice(context: VerdictContext, *, report_sha256: str | None) -> str:
+def render_notice(context: VerdictContext, *, report_sha256: str | None, decided_at: str | None = None) -> str:
     """Render the body of a webhook. `report_sha256` is the hash of the HTML report behind `link`.
+
+    Its timestamp is `decided_at`, so that a verdict that comes a second time, after another one, is a message of its
+    own; where the store does not know it, the run's end.
 
     Checks and guards that do not simply hold have outcome and reason; the others are counted.
     """
@@ -204,7 +207,8 @@ def render_notice(context: VerdictContext, *, report_sha256: str | None) -> str:
         "report_sha256": report_sha256,
         "url": context.link,
     }
-    message = {"type": TYPE, "timestamp": plain(context.run.finished_at or context.run.started_at), "data": data}
+    timestamp = plain(decided_at or context.run.finished_at or context.run.started_at)
+    message = {"type": TYPE, "timestamp": timestamp, "data": data}
     return json.dumps(message, sort_keys=True, separators=(",", ":"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -216,8 +215,7 @@ def _change(baseline: str, candidate: str) -> str:
     """Return `36.0 → 51.0 ms`, with a common unit once."""
     if baseline == display.NOT_APPLICABLE:
         return candidate
-    unit = re.search(r" \S+$", candidate)
-    return f"{baseline.removesuffix(unit[0]) if unit else baseline} → {candidate}"
+    return display.with_unit_once(baseline, candidate, " → ")
 
 
 def _todo(verdict: Verdict, screen: Screen) -> Iterator[str]:

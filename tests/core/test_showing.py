@@ -62,6 +62,15 @@ def test_a_margin_is_shown_as_its_author_would_write_it() -> None:
     assert show_margin(0.2, Scale.ABSOLUTE, Unit.SECONDS) == "200 ms"
 
 
+def test_two_quantities_have_a_common_unit_once_however_many_words_it_has() -> None:
+    assert display.with_unit_once("90.0 tok/s per accelerator", "110 tok/s per accelerator", " to ") == (
+        "90.0 to 110 tok/s per accelerator"
+    )
+    assert display.with_unit_once("990 µs", "1.20 ms", " → ") == "990 µs → 1.20 ms"
+    assert display.with_unit_once("$1.10", "$1.20", " → ") == "$1.10 → $1.20"
+    assert display.with_unit_once("not measured", "not measured", " → ") == "not measured → not measured"
+
+
 def test_the_numbers_of_a_check_are_shown_beside_what_they_are_held_to_or_its_reason_where_one_is_missing() -> None:
     assert show_numbers(CHECK) == "+10.5 %, -4.88 % to +22.1 %, margin 10.5 %"
     endless = show_numbers(replace(CHECK, harm=math.inf, upper=math.inf))

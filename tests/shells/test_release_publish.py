@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -352,6 +352,18 @@ def test_each_receiver_gets_its_own_form_of_the_same_verdict() -> None:
     assert data["report_sha256"] == hashlib.sha256(b"<!doctype html>").hexdigest()
     assert json.loads(slack)["blocks"][0]["text"]["text"] == "■ BLOCK: tiny-q4"
     assert b'benchgate_verdict{outcome="BLOCK",suite="tiny-q4"} 1\n' in metrics
+
+
+def test_a_verdict_that_comes_again_after_another_is_a_message_of_its_own() -> None:
+    with receiving([200] * 3) as receiver:
+        to = parse_web_targets(f"http://localhost:{receiver.port}/hook", None, slack=False)
+        for decided_at in ("2026-01-02T04:00:00.000Z", "2026-01-02T06:00:00.000Z", "2026-01-02T06:00:00.000Z"):
+            one = replace(judged(), decided_at=decided_at)
+            list(publish_all(MESSAGE, notifiers(one, to, LINK, TOLD, clock=receiver.clock)))
+    first, again, sent_twice = (
+        {key.lower(): one for key, one in seen[2].items()}["webhook-id"] for seen in receiver.seen
+    )
+    assert first != again == sent_twice
 
 
 def test_a_pass_in_doubt_is_told_as_what_it_is() -> None:
