@@ -55,7 +55,7 @@ class OutputOptions:
 
     The in-toto statement goes to `statement`, else beside the report, else to the run's folder in `work_dir`. Only
     commands that measure have a `work_dir`; only they `publish` to the CI system. `suite` is the file whose lines
-    failed checks point at.
+    failed checks point at, and `candidates` the number that share the command's output.
     """
 
     format: Format = Format.TEXT
@@ -69,6 +69,7 @@ class OutputOptions:
     suite_file_sha256: str | None = None
     work_dir: Path | None = None
     publish: bool = False
+    candidates: int = 1
 
     @classmethod
     def parse(
@@ -277,6 +278,7 @@ def shown(decision: Decision, output: OutputOptions, code: ExitCode) -> str:
         return markdown_of(decision.report.view_of(code))
     text = terminal_text(_as_text(decision, code, PLAIN)) if output.format is Format.GITHUB else ""
     context = verdict_context(decision, code, report_url=output.report_url, report=None, suite=output.suite)
+    context = replace(context, candidates=output.candidates)
     return text + rendered(Output(output.format.value), context, decision.report)
 
 
@@ -324,7 +326,7 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
     """
     done: list[tuple[str, Decision, OutputOptions, ExitCode]] = []
     documents: list[str] = []
-    own = {name: output.of_candidate(name) for name in candidates}
+    own = {name: replace(output.of_candidate(name), candidates=len(candidates)) for name in candidates}
     for one in (output, *own.values()):
         one.clear()
     try:

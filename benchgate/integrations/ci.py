@@ -249,8 +249,9 @@ def _host(environment: Mapping[str, str]) -> _Host | None:
     if get("GITHUB_ACTIONS") == "true":
         name, by, commit, event = "GitHub Actions", get("GITHUB_ACTOR"), get("GITHUB_SHA"), get("GITHUB_EVENT_NAME")
         ref, protected = get("GITHUB_REF", ""), get("GITHUB_REF_PROTECTED")
-        is_change = bool(get("GITHUB_HEAD_REF")) or ref.startswith(_CHANGES)
-        if event not in _WRITER_EVENTS:
+        is_queued = event == "merge_group"  # by a member, and not merged yet
+        is_change = bool(get("GITHUB_HEAD_REF")) or ref.startswith(_CHANGES) or is_queued
+        if event not in _WRITER_EVENTS and not is_queued:
             doubt = f"this job was started by {event or 'an event without a name'}, which anybody can trigger"
     elif get("GITLAB_CI") == "true":
         name, by, commit = "GitLab", get("GITLAB_USER_LOGIN"), get("CI_COMMIT_SHA")

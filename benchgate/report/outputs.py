@@ -145,9 +145,10 @@ def render_annotations(context: VerdictContext) -> str:
     warns = [one for one in every if one.level is Level.WARNS]
     holds = [one for one in every if one.kind is Kind.VERDICT and one.level is Level.HOLDS]
     kinds = (("error", stops), ("warning", warns), ("notice", holds))
+    most = max(2, MOST_OF_A_KIND // context.candidates)
     commands: list[str] = []
     for word, some in kinds:
-        shown = some if len(some) <= MOST_OF_A_KIND else some[: MOST_OF_A_KIND - 1]
+        shown = some if len(some) <= most else some[: most - 1]
         for one in shown:
             sentences = (one.line, *one.details[:1], one.advice and f"What to do: {one.advice}")
             message = ". ".join(sentence.removesuffix(".") for sentence in sentences if sentence)

@@ -116,7 +116,7 @@ class VerdictContext:
     """A verdict with its evidence and the exit code of the process that publishes it.
 
     `against` is the stored run that it was compared with. `link` is the address of the HTML report, `lines` are the
-    places of the checks in the suite's file; None where unknown.
+    places of the checks in the suite's file; None where unknown. So many `candidates` share the process's output.
     """
 
     evidence: Evidence
@@ -126,6 +126,7 @@ class VerdictContext:
     terms: Terms = OWN
     link: str | None = None
     lines: SuiteLines | None = None
+    candidates: int = 1
 
     @cached_property
     def report(self) -> Report:

@@ -75,6 +75,7 @@ REASONS: tuple[tuple[dict[str, str], str], ...] = (
     ({**GITHUB, "GITHUB_EVENT_NAME": "pull_request_target"}, "started by pull_request_target, which anybody can"),
     ({**GITHUB, "GITHUB_EVENT_NAME": ""}, "an event without a name"),
     ({**GITHUB, "GITHUB_HEAD_REF": "feature"}, "for a change that is not merged"),
+    ({**GITHUB, "GITHUB_EVENT_NAME": "merge_group"}, "for a change that is not merged"),
     ({**GITHUB, "GITHUB_REF_PROTECTED": "false"}, "does not say that refs/heads/main is protected"),
     ({**GITLAB, "CI_MERGE_REQUEST_IID": "7"}, "for a change that is not merged"),
     ({**GITLAB, "CI_COMMIT_REF_PROTECTED": "false"}, "GitLab does not say that main is protected"),

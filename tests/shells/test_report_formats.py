@@ -233,10 +233,14 @@ def test_what_means_something_in_a_message_of_sarif_is_escaped() -> None:
 
 def test_annotations_begin_with_the_verdict_and_end_with_how_many_are_left() -> None:
     many = tuple(replace(fake.check(outcome=Outcome.BLOCK), id=f"check-{i}") for i in range(30))
-    lines = list(command_lines(render_annotations(told(replace(fake.verdict(), checks=many)))))
+    context = told(replace(fake.verdict(), checks=many))
+    lines = list(command_lines(render_annotations(context)))
     assert len(lines) == MOST_OF_A_KIND
     assert lines[0][1]["title"] == "benchgate verdict"
     assert lines[-1][2] == "22 more: the report has all of them"
+    of_three = list(command_lines(render_annotations(replace(context, candidates=3))))
+    assert 3 * len(of_three) <= MOST_OF_A_KIND  # of one step, which has the annotations of all three
+    assert of_three[0] == lines[0] and of_three[-1][2] == "29 more: the report has all of them"
 
 
 def test_annotations_stand_at_their_line() -> None:
