@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,13 @@ from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api.group import Group
 from lm_eval.api.task import ConfigurableTask
 
+from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.tasks.lm_eval_tasks import function_value, is_function, module_file
 from benchgate.system import lacking, write_atomic
 
 OWN_TASKS = Path(lm_eval.tasks.__file__).parent
+_MARKER = "\0unread\0"  # in no answer
 SEED = 0  # seed of few-shot examples and of everything else that a task draws, the same in both arms
 
 
@@ -101,6 +104,45 @@ def build_task(task: PlannedTask) -> ConfigurableTask:
         built.set_config("num_fewshot", 0)
     built.set_fewshot_seed(SEED)
     return built
+
+
+def unread_items(built: ConfigurableTask, filter_name: str, samples: Sequence[Mapping[str, Any]]) -> frozenset[int]:
+    """Return the `doc_id`s of logged samples with a generated answer in which a step of the filter found nothing.
+
+    The text of a fallback does not tell: a task may have its own, and an answer may really be that text. So each step
+    with a fallback also runs with a marker in its place. Steps written in Python often return a fixed text instead.
+    """
+    pipeline = {one.name: one for one in built._filters}[filter_name]
+    docs = [sample["doc"] for sample in samples]
+    given: list[Any] = [list(sample["resps"][0]) for sample in samples]
+    unread: set[int] = set()
+    for make_step in pipeline.filters:
+        step, marked = make_step(), make_step()
+        fallbacks = [name for name in ("fallback", "default_value") if hasattr(marked, name)]
+        for name in fallbacks:
+            setattr(marked, name, _MARKER)
+        found = list(marked.apply([copy(one) for one in given], docs)) if fallbacks else None
+        after = list(step.apply([copy(one) for one in given], docs))
+        for number, sample in enumerate(samples):
+            if found is not None:
+                is_unread = _is_only(found[number], _MARKER, "")
+            else:
+                had_text = all(text and INVALID_CHOICE not in text for text in _texts(given[number]))
+                is_unread = had_text and _is_only(after[number], INVALID_CHOICE, "")
+            if is_unread:
+                unread.add(int(sample["doc_id"]))
+        given = after
+    return frozenset(unread)
+
+
+def _is_only(response: Any, *allowed: str) -> bool:
+    texts = _texts(response)
+    return bool(texts) and texts <= set(allowed)
+
+
+def _texts(response: Any) -> set[str]:
+    """Return the texts of a response, or of several, in lower case and without white space around them."""
+    return {str(one).strip().lower() for one in (response if isinstance(response, list | tuple) else [response])}
 
 
 def import_functions(config: dict[str, Any]) -> dict[str, Any]:

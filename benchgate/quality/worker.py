@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,8 @@ def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: ra
     """Evaluate rows, repeated ones by their mean (not independent), and return how many items lm-eval used."""
     from lm_eval.evaluator import evaluate
 
+    from benchgate.quality.lm_eval_internals import unread_items
+
     scores: list[list[ItemScored]] = []
     used = 0
     draws = built.sampler.rnd if hasattr(built, "sampler") else None
@@ -104,13 +106,19 @@ def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: ra
             answered, ids = job.recorded.get(task.name, {}), task.item_ids
             used -= len([sample for sample in filtered if ids[sample["doc_id"]] not in answered])
             filtered = [sample for sample in filtered if ids[sample["doc_id"]] in answered]
-        scores.append(score_items(task, built, filtered))
+        unread = unread_items(built, task.filter, filtered) if task.output_type == "generate_until" else ()
+        scores.append(score_items(task, built, filtered, unread))
     spool.write(*mean_scores(scores))
     return used
 
 
-def score_items(task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]]) -> list[ItemScored]:
-    """Read scores and choices from lm-eval's logged samples. Raises ValueError for an item without a numeric score."""
+def score_items(
+    task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]], unread: Collection[int] = ()
+) -> list[ItemScored]:
+    """Read scores and choices from lm-eval's logged samples, and mark those whose `doc_id` is in `unread`.
+
+    Raises ValueError for an item without a numeric score.
+    """
     ids = task.item_ids
     return [
         ItemScored(
@@ -120,7 +128,7 @@ def score_items(task: PlannedTask, built: Any, samples: Iterable[Mapping[str, An
             prompt_hash=str(sample["prompt_hash"]),
             target_hash=str(sample["target_hash"]),
             score=_score(task, built, sample),
-            choice=_choice(task, built, sample),
+            choice=INVALID_CHOICE if sample["doc_id"] in unread else _choice(task, built, sample),
         )
         for sample in samples
     ]
@@ -158,7 +166,7 @@ def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
 
 
 def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | None:
-    """Return the chosen option, or what the filter read from the answer; its digest if it is long."""
+    """Return the chosen option, or what the filter read from the answer; its digest if it is long or `[invalid]`."""
     filtered = sample["filtered_resps"]
     if task.output_type == "multiple_choice":
         return str(chosen_option(task.metric, built.doc_to_choice(sample["doc"]), [one[0] for one in filtered]))
@@ -167,7 +175,7 @@ def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | N
         found = found[0]
     if not isinstance(found, str):
         return None
-    if len(found) <= _LONGEST_CHOICE:
+    if len(found) <= _LONGEST_CHOICE and found != INVALID_CHOICE:  # which marks an answer that was not read
         return found
     return f"sha256:{hashlib.sha256(found.encode('utf-8', 'surrogatepass')).hexdigest()}"
 

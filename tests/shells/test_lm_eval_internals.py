@@ -110,6 +110,60 @@ for backend, endpoint in ((LocalChatCompletion, "chat"), (LocalCompletionsAPI, "
 """
 
 
+UNREAD = """
+from dataclasses import replace
+from benchgate.model.records import VerifiedAnswer
+from benchgate.plan.items import PlannedTask
+from benchgate.quality.worker import _evaluate_rows
+from benchgate.quality.lm_eval_internals import build_task
+from benchgate.quality.protocol import ItemScored, Job
+from benchgate.quality.recorded_model import RecordedModel
+from benchgate.model.deployment import Arm
+from benchgate.targets.dialect import DIALECTS, Target
+from types import SimpleNamespace
+
+TARGET = Target(Arm.BASELINE, "http://127.0.0.1:9", "m", DIALECTS["openai"])
+
+def scored(answer, *steps, right="5", metric="exact_match"):
+    config = {
+        "test_split": "test", "output_type": "generate_until", "doc_to_text": "{{q}}", "doc_to_target": "right",
+        "generation_kwargs": {"until": [], "temperature": 0}, "metric_list": [{"metric": metric}],
+        **({"filter_list": [{"name": "f", "filter": [*steps, {"function": "take_first"}]}]} if steps else {}),
+    }
+    row = {"id": "a", "q": "?", "right": right, "choices": ["red", "blue"]}
+    task = PlannedTask("t", config, (row,), metric, "f" if steps else "none", scale="continuous")
+    job = Job(TARGET, "chat", 2, 16, 1.0, 1.0, (task,), recorded={"t": {"a": VerifiedAnswer("t", "a", answer)}})
+    events = []
+    spool = SimpleNamespace(write=lambda *found: events.extend(found))
+    _evaluate_rows(job, RecordedModel(job, spool), task, build_task(task), range(1), spool)
+    [item] = [event for event in events if isinstance(event, ItemScored)]
+    return item.score, item.choice
+
+def regex(pattern="([0-9]+)", **more):
+    return {"function": "regex", "regex_pattern": pattern, **more}
+
+def shout(resps, docs):
+    return [["[invalid]" if text == "?" else text.upper() for text in one] for one in resps]
+
+assert scored("It is 5", regex()) == (1.0, "5")
+UNREAD = (0.0, "[invalid]")
+assert scored("none", regex()) == UNREAD
+assert scored("none", regex(fallback="no number")) == UNREAD
+assert scored("none", regex(), {"function": "uppercase"}) == UNREAD
+assert scored("none", regex(), regex("([a-z]+)")) == UNREAD  # `invalid` is not of the answer
+assert scored("none", regex("([0-9]*)x?")) == UNREAD  # it matches, but no text
+assert scored("green", {"function": "multi_choice_regex", "regex_pattern": "is (.)$", "fallback": "-"}) == UNREAD
+assert scored("no", {"function": "map", "mapping_dict": {"yes": "5"}, "default_value": "other"}) == UNREAD
+assert scored("?", {"function": "custom", "filter_fn": shout}) == UNREAD
+assert scored("blue", {"function": "multi_choice_regex", "regex_pattern": "is (.)$"}, right="(B)") == (1.0, "(B)")
+assert scored("yes", {"function": "map", "mapping_dict": {"yes": "5"}, "default_value": "other"}) == (1.0, "5")
+strip, own = {"function": "remove_whitespace"}, {"function": "custom", "filter_fn": shout}
+for steps in ((), (regex("(.+)"),), (strip,), (own,)):
+    score, choice = scored("[invalid]", *steps)
+    assert choice and choice != "[invalid]", steps  # it was read, and is that text
+"""
+
+
 def run(script: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     path = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-c", script, *map(str, arguments)]
@@ -144,4 +198,9 @@ def test_requests_are_those_of_lm_evals_own_client() -> None:
 
 def test_every_repetition_of_an_item_sends_the_same_few_shot_examples_in_rounds_too() -> None:
     ended = run(REPETITIONS)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_answer_is_unread_where_a_step_of_the_filter_found_nothing_and_not_where_it_is_the_fallbacks_text() -> None:
+    ended = run(UNREAD)
     assert ended.returncode == 0, ended.stderr

@@ -61,11 +61,17 @@ def test_what_is_no_score_ends_the_eval_with_the_reason(metrics: dict[str, Any],
 
 @pytest.mark.parametrize(
     ("filtered", "expected"),
-    [(["[invalid]"], "[invalid]"), ([["def f(): pass"]], "def f(): pass"), ([["a", "b"]], None), ([], None)],
+    [(["yes"], "yes"), ([["def f(): pass"]], "def f(): pass"), ([["a", "b"]], None), ([], None)],
 )
 def test_the_choice_is_what_the_filter_read_out_of_the_answer(filtered: list[Any], expected: str | None) -> None:
     [line] = score_items(TASK, Built(), [sample(filtered, exact_match=0.0)])
     assert line.choice == expected
+
+
+def test_an_unread_answer_has_no_other_choice_than_the_mark_and_no_read_one_has_it() -> None:
+    given = [sample(["yes"], exact_match=0.0), sample([UNREAD], exact_match=0.0)]
+    assert [line.choice == UNREAD for line in score_items(TASK, Built(), given)] == [False, False]
+    assert [line.choice for line in score_items(TASK, Built(), given, unread={0})] == [UNREAD, UNREAD]
 
 
 def test_a_long_choice_is_kept_by_its_digest() -> None:
