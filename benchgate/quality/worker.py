@@ -115,23 +115,29 @@ def _evaluate_rows(job: Job, model: Any, task: PlannedTask, built: Any, rows: ra
 def score_items(
     task: PlannedTask, built: Any, samples: Iterable[Mapping[str, Any]], unread: Collection[int] = ()
 ) -> list[ItemScored]:
-    """Read scores and choices from lm-eval's logged samples, and mark those whose `doc_id` is in `unread`.
+    """Read scores and choices from lm-eval's logged samples.
 
-    Raises ValueError for an item without a numeric score.
+    Those whose `doc_id` is in `unread` score 0: the text of a fallback may match the target, but is no answer. Raises
+    ValueError for an item without a numeric score.
     """
     ids = task.item_ids
-    return [
-        ItemScored(
-            task=task.name,
-            item_id=ids[sample["doc_id"]],
-            doc_hash=str(sample["doc_hash"]),
-            prompt_hash=str(sample["prompt_hash"]),
-            target_hash=str(sample["target_hash"]),
-            score=_score(task, built, sample),
-            choice=INVALID_CHOICE if sample["doc_id"] in unread else _choice(task, built, sample),
+    items = []
+    for sample in samples:
+        score, choice = _score(task, built, sample), _choice(task, built, sample)
+        if sample["doc_id"] in unread:
+            score, choice = min(score, 0.0), INVALID_CHOICE
+        items.append(
+            ItemScored(
+                task=task.name,
+                item_id=ids[sample["doc_id"]],
+                doc_hash=str(sample["doc_hash"]),
+                prompt_hash=str(sample["prompt_hash"]),
+                target_hash=str(sample["target_hash"]),
+                score=score,
+                choice=choice,
+            )
         )
-        for sample in samples
-    ]
+    return items
 
 
 def mean_scores(repetitions: Sequence[Sequence[ItemScored]]) -> list[ItemScored]:

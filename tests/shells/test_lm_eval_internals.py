@@ -155,6 +155,9 @@ assert scored("none", regex("([0-9]*)x?")) == UNREAD  # it matches, but no text
 assert scored("green", {"function": "multi_choice_regex", "regex_pattern": "is (.)$", "fallback": "-"}) == UNREAD
 assert scored("no", {"function": "map", "mapping_dict": {"yes": "5"}, "default_value": "other"}) == UNREAD
 assert scored("?", {"function": "custom", "filter_fn": shout}) == UNREAD
+assert scored("none", regex(fallback="5")) == UNREAD  # which would be right
+assert scored("no", {"function": "map", "mapping_dict": {"yes": "6"}, "default_value": "5"}) == UNREAD
+assert scored("none", regex(fallback="5 of them"), metric="chrf", right="5 of it") == UNREAD
 assert scored("blue", {"function": "multi_choice_regex", "regex_pattern": "is (.)$"}, right="(B)") == (1.0, "(B)")
 assert scored("yes", {"function": "map", "mapping_dict": {"yes": "5"}, "default_value": "other"}) == (1.0, "5")
 strip, own = {"function": "remove_whitespace"}, {"function": "custom", "filter_fn": shout}
@@ -201,6 +204,6 @@ def test_every_repetition_of_an_item_sends_the_same_few_shot_examples_in_rounds_
     assert ended.returncode == 0, ended.stderr
 
 
-def test_answer_is_unread_where_a_step_of_the_filter_found_nothing_and_not_where_it_is_the_fallbacks_text() -> None:
+def test_answer_is_unread_and_wrong_where_the_filter_found_nothing_and_not_where_it_is_the_fallbacks_text() -> None:
     ended = run(UNREAD)
     assert ended.returncode == 0, ended.stderr
