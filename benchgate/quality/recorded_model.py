@@ -102,8 +102,9 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         if known is None:
             self._spool.write(prompt)
             return ""
-        text = None if known.answer is None else _cut_at(known.answer, unsent_stops)
-        self._spool.write(ItemAnswered(**{**asdict(known), "task": task, "answer": text}))
+        text, finish_reason = _cut_at(known.answer, known.finish_reason, unsent_stops)
+        cut = {"task": task, "answer": text, "finish_reason": finish_reason}
+        self._spool.write(ItemAnswered(**{**asdict(known), **cut}))
         return text or ""
 
     def _client(self) -> AsyncJsonClient:
@@ -132,12 +133,12 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
             answer = read_answer(endpoint, response.status, response.body, secret=self._job.target.secrets)
         except TargetError as error:
             return ItemAnswered(task, item_id, error=str(error), retries=client.retries, repetition=self._repetition)
-        text = _cut_at(answer.text or "", unsent_stops)
+        text, finish_reason = _cut_at(answer.text, answer.finish_reason, unsent_stops)
         return ItemAnswered(
             task=task,
             item_id=item_id,
-            answer=text,
-            finish_reason=answer.finish_reason,
+            answer=text or "",
+            finish_reason=finish_reason,
             output_tokens=answer.output_tokens,
             latency_ns=response.latency_ns,
             was_null=answer.text is None,
@@ -181,7 +182,7 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         return named, stops[len(sent) :]
 
 
-def _cut_at(text: str, stops: Sequence[str]) -> str:
-    for stop in stops:
-        text = text.split(stop)[0] if stop else text
-    return text
+def _cut_at(text: str | None, finish_reason: str | None, stops: Sequence[str]) -> tuple[str | None, str | None]:
+    """Cut an answer at the first of the stops. A server with all stops would have ended it there."""
+    ends = [text.find(stop) for stop in stops if stop and stop in text] if text else []
+    return (text[: min(ends)], "stop") if text and ends else (text, finish_reason)
