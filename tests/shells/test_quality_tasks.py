@@ -121,6 +121,44 @@ def test_what_the_harness_cannot_vouch_for_is_refused_in_its_place(
     assert any(expected in problem for problem in found), found
 
 
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("regex, regex_patern: x", ["52: {}.regex_patern: unknown parameter of `regex`; did you mean `regex_"]),
+        ("regex, answer: x", ["52: {}.answer: unknown parameter of `regex`; it has `fallback`, `group_select`,"]),
+        ("regex, group_select: one", ["66: {}.group_select: Input should be a valid integer, found 'one'"]),
+        ("take_first, fallback: x", ["57: {}.fallback: unknown parameter of `take_first`; it has none; remove it"]),
+        ("map", ["34: {}.default_value: is missing; give a text", "34: {}.mapping_dict: is missing; give the ans"]),
+        (
+            "map, maping_dict: {a: b}, default_value: c",
+            ["34: {}.mapping_dict: is missing", "50: {}.maping_dict: unknown parameter of `map`; did you mean"],
+        ),
+        ("map, mapping_dict: {a: 1}, default_value: c", ["{}.mapping_dict.a: Input should be a valid string, found 1"]),
+    ],
+)
+def test_parameter_of_a_filter_step_that_is_unknown_or_missing_is_refused_in_its_place(
+    tmp_path: Path, step: str, expected: list[str]
+) -> None:
+    steps = f"filter_list: [{{name: f, filter: [{{function: {step}}}]}}]\nmetric_list:"
+    found = sorted(problems_of(tmp_path, TASK.replace("metric_list:", steps)))
+    for problem, part in zip(found, expected, strict=True):
+        assert part.format("filter_list[0].filter[0]") in problem
+
+
+def test_every_parameter_of_a_filter_step_may_be_given(tmp_path: Path) -> None:
+    extraction = 'regex_pattern: "(.)", group_select: -1, fallback: none'
+    ignoring = "ignore_case: true, ignore_punctuation: true, regexes_to_ignore: [x]"
+    steps = (
+        f"{{function: regex, {extraction}}}",
+        f"{{function: multi_choice_regex, {extraction}, {ignoring}}}",
+        "{function: map, mapping_dict: {R: Rome}, default_value: other}",
+        "{function: take_first}",
+    )
+    (tmp_path / "task.yaml").write_text(f"{TASK}filter_list: [{{name: f, filter: [{', '.join(steps)}]}}]\n")
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 2
+
+
 def test_rows_without_a_unique_text_id_are_refused_with_their_lines(tmp_path: Path) -> None:
     row = {"country": "Italy", "capital": "Rome"}
     rows = [{"id": "a", **row}, {"id": "a", **row}, {"id": 7, **row}, row, {"id": "", **row}]

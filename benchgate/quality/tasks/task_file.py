@@ -20,6 +20,7 @@ from jinja2.sandbox import SandboxedEnvironment
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from benchgate.errors import Problem, SuiteError
+from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.tasks.gated_metric import LOCAL_METRICS, gated_task
 from benchgate.suite.formats import Row, parse_rows
@@ -87,12 +88,19 @@ class Metric(_Strict):
 
 
 class FilterStep(_Strict):
-    """A step of a filter, with its parameters."""
+    """A step of a filter, with its parameters. `filter_faults` refuses those of other functions."""
 
     model_config = ConfigDict(extra="allow")
 
     function: Literal["regex", "multi_choice_regex", "remove_whitespace", "lowercase", "uppercase", "map", "take_first"]
     regex_pattern: str | None = None
+    group_select: int = 0
+    fallback: str = INVALID_CHOICE
+    ignore_case: bool = False
+    ignore_punctuation: bool = False
+    regexes_to_ignore: list[str] | None = None
+    mapping_dict: Annotated[dict[str, str], Field(min_length=1)] | None = None
+    default_value: str | None = None
 
     @field_validator("regex_pattern")
     @classmethod
@@ -102,6 +110,14 @@ class FilterStep(_Strict):
         except re.error as exc:
             raise ValueError(f"is no pattern: {exc}") from exc
         return found
+
+
+_EXTRACTION_PARAMETERS = ("regex_pattern", "group_select", "fallback")
+_FILTER_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "regex": _EXTRACTION_PARAMETERS,
+    "multi_choice_regex": (*_EXTRACTION_PARAMETERS, "ignore_case", "ignore_punctuation", "regexes_to_ignore"),
+    "map": ("mapping_dict", "default_value"),
+}
 
 
 class FilterPipeline(_Strict):
@@ -176,6 +192,28 @@ def contradictions(spec: TaskFile) -> Iterator[tuple[tuple[str | int, ...], str]
         yield ("fewshot_split",), f"`data_files` has no split {spec.fewshot_split!r}; it has {listed(splits)}"
     for split in splits.keys() - {spec.test_split, spec.fewshot_split}:
         yield ("dataset_kwargs", "data_files", split), "is neither the `test_split` nor the `fewshot_split`; remove it"
+
+
+def filter_faults(spec: TaskFile) -> Iterator[Fault]:
+    """Yield the parameters that a filter step does not have, and those of `map` that are missing.
+
+    lm-eval's own default of `map` makes answers None, which its metrics do not take for wrong.
+    """
+    for number, pipeline in enumerate(spec.filter_list or ()):
+        for place, step in enumerate(pipeline.filter):
+            known = _FILTER_PARAMETERS.get(step.function, ())
+            given = {*step.model_fields_set, *(step.model_extra or ())} - {"function"}
+            where = ("filter_list", number, "filter", place)
+            for name in sorted(given - set(known)):
+                near = get_close_matches(name, known, n=1)
+                has = f"it has {listed(known)}" if known else "it has none; remove it"
+                hint = f"did you mean `{near[0]}`?" if near else has
+                yield Fault((*where, name), f"unknown parameter of `{step.function}`; {hint}", at_key=True)
+            if step.function == "map":
+                uses = {"mapping_dict": "the answers and what each stands for", "default_value": "a text for others"}
+                for name, use in uses.items():
+                    if getattr(step, name) is None:
+                        yield Fault((*where, name), f"is missing; give {use}")
 
 
 def template_fault(text: str, columns: frozenset[str]) -> str | None:
@@ -318,8 +356,9 @@ def read_task_file(path: Path, entry: TaskEntry, quality: Quality) -> tuple[list
         spec = TaskFile.model_validate(document.data)
     except ValidationError as exc:
         return [], [_schema_problem(document, error) for error in exc.errors()]
-    if faults := [document.problem(Fault(place, message)) for place, message in contradictions(spec)]:
-        return [], faults
+    found = [*(Fault(place, message) for place, message in contradictions(spec)), *filter_faults(spec)]
+    if found:
+        return [], [document.problem(fault) for fault in found]
     task, faults = _with_rows(document, spec, path, entry, quality)
     return [] if task is None else [task], faults
 
