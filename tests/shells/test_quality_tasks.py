@@ -94,6 +94,11 @@ def test_every_problem_of_every_file_is_reported_at_once(tmp_path: Path) -> None
         ("test_split: test\n", "", "test_split: is missing"),
         ("temperature: 0, ", "", "task.yaml:8:20: generation_kwargs.temperature: is missing"),
         (
+            ', until: ["\\n"]',
+            "",
+            "task.yaml:8:20: generation_kwargs.until: is missing, and lm-eval would end every answer at its first",
+        ),
+        (
             '["\\n"]',
             f"[{', '.join('abcdefghijklmnopq')}]",
             "generation_kwargs.until: List should have at most 16 items",

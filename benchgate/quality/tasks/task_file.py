@@ -176,7 +176,10 @@ def contradictions(spec: TaskFile) -> Iterator[tuple[tuple[str | int, ...], str]
             yield ("metric_list", number, "metric"), f"{spec.output_type} has no {metric.metric}; use {listed(fitting)}"
     if spec.output_type == "generate_until":
         if spec.generation_kwargs is None:
-            yield ("generation_kwargs",), "is missing; write {temperature: 0} at least"
+            yield ("generation_kwargs",), "is missing; write {temperature: 0, until: []} at least"
+        elif spec.generation_kwargs.until is None:  # lm-eval would take the `fewshot_delimiter`, a blank line
+            what = "is missing, and lm-eval would end every answer at its first blank line"
+            yield ("generation_kwargs", "until"), f"{what}; list the stop texts, or write `until: []` for none"
         if spec.doc_to_choice is not None:
             yield ("doc_to_choice",), "options belong to `output_type: multiple_choice`"
     else:
