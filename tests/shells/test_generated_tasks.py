@@ -88,3 +88,11 @@ def test_keys_of_the_suite_hold_for_generated_tasks() -> None:
     assert (task.cluster_key, task.metric, task.filter, task.scale) == ("codes", "exact_match", "code", "binary")
     with pytest.raises(SuiteError, match="recall_1k: it has no examples to show"):
         load("recall_1k", few_shot=2)
+
+
+@pytest.mark.parametrize("task", ["stop_strings", "round_trip"])
+def test_text_to_repeat_is_only_asked_for_in_a_chat(task: str) -> None:
+    with pytest.raises(SuiteError, match=rf"quality\.tasks\[0\]: {task}: .* write `endpoint: chat`"):
+        load(task, endpoint="completions")
+    assert [found.name for found in load(task)] == [task]
+    assert len(load("recall_1k", endpoint="completions")) == 1  # whose answer is found in a continuation

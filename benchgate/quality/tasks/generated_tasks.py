@@ -55,6 +55,9 @@ def generated_tasks(entry: TaskEntry, quality: Quality) -> list[PlannedTask] | s
     few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
     if few_shot:
         return "it has no examples to show; write `few_shot: 0` for this task"
+    if entry.name in _ONLY_CHAT and quality.endpoint != "chat":
+        what = f"it asks for a text as the whole answer, and `endpoint: {quality.endpoint}` continues the question"
+        return f"{what}; write `endpoint: chat`, or remove this task"
     tasks = []
     for leaf in leaves:
         config, rows = _MEMBERS[leaf](leaf)
@@ -145,6 +148,8 @@ _MEMBERS: Mapping[str, Callable[[str], tuple[dict[str, object], list[Row]]]] = {
     "stop_strings": _stop_strings,
     "round_trip": _round_trip,
 }
+# Tasks whose answer is compared character by character: a continuation begins with a space or a line break.
+_ONLY_CHAT = frozenset({"stop_strings", "round_trip"})
 GENERATED: Mapping[str, tuple[str, ...]] = {
     "recall": tuple(f"recall_{length}" for length in _LENGTHS),
     **{name: (name,) for name in _MEMBERS},
