@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.records import EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
+from benchgate.quality.choices import chosen_option
 from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
 from benchgate.suite.formats import parse_object
 from benchgate.suite.quality import Quality, TaskEntry
@@ -60,6 +61,7 @@ class SampleSelection:
     filter: str | None = None
     metric: str | None = None
     cluster: str | None = None  # key of a document with its cluster
+    config: Mapping[str, Any] = field(default_factory=dict)  # of the task, in its results
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ def select_items(
     ids = [str(one) for one in own if isinstance(one, str) and one]
     if len(set(ids)) < len(own):
         ids = [f"{selection.task}-{sample.doc_id}-{sample.hashes[0][:12]}" for sample in ordered]
-    items = tuple(_item(sample, i, metric, selection.cluster) for sample, i in zip(ordered, ids, strict=True))
-    options = [len(likelihoods(sample.row)) for sample in ordered]
+    items = tuple(_item(sample, i, metric, selection) for sample, i in zip(ordered, ids, strict=True))
+    options = [len(_options(sample.row)[0]) for sample in ordered]
     chance = sum(1 / number for number in options) / len(options) if all(options) else None
     return SelectedItems(items, chosen, metric, chance), []
 
@@ -155,24 +157,28 @@ def _sample(row: dict[str, object], line: int) -> Sample:
         "prompt_hash": sent if isinstance(sent, str) else None,
         "target_hash": row["target"],
     }
-    for field, hashed in texts.items():
-        if isinstance(hashed, str) and row[field] != _sha256(hashed):
-            what = field.removesuffix("_hash")
-            raise ValueError(f"`{field}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
+    for name, hashed in texts.items():
+        if isinstance(hashed, str) and row[name] != _sha256(hashed):
+            what = name.removesuffix("_hash")
+            raise ValueError(f"`{name}` is not the hash of the {what} beside it: the file is not as lm-eval wrote it")
     return Sample(line, int(str(row["doc_id"])), str(row["filter"]), tuple(metrics), row)
 
 
-def _item(sample: Sample, item_id: str, metric: str, cluster: str | None) -> EvalItem:
+def _item(sample: Sample, item_id: str, metric: str, selection: SampleSelection) -> EvalItem:
     doc_hash, prompt_hash, target_hash = sample.hashes
-    doc = sample.row["doc"]
+    doc, cluster = sample.row["doc"], selection.cluster
     answer: str | None
     choice: str | None
-    if scored := likelihoods(sample.row):  # the likeliest option of a multiple choice, as it was sent
-        number = scored.index(max(scored))
-        requests = sample.row["arguments"]
-        request = requests.get(f"gen_args_{number}") if isinstance(requests, dict) else None
-        text = request.get("arg_1") if isinstance(request, dict) else None
-        answer = choice = text if isinstance(text, str) and text else f"option {number}"
+    options, logprobs = _options(sample.row)
+    if options:
+        delimiter = str(selection.config.get("target_delimiter", " "))
+        # A chat template takes the delimiter's place.
+        delimited = delimiter if all(option.startswith(delimiter) for option in options) else ""
+        number = chosen_option(metric, [option.removeprefix(delimited) for option in options], logprobs)
+        is_named = all(options) and len(set(options)) == len(options)
+        answer = choice = options[number] if is_named else f"option {number}"
+        if not is_named and metric in ("acc_norm", "acc_bytes"):
+            choice = None  # the options stand in the prompts, and their lengths are unknown
     else:
         answer = _first_text(sample.row.get("resps"))
         choice = None if answer is None else _first_text(sample.row["filtered_resps"])
@@ -200,21 +206,27 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def likelihoods(row: Mapping[str, object]) -> list[float]:
-    """Return each option's log-probability (lm-eval writes `["-1.5", "False"]`); empty unless multiple choice."""
-    filtered = row["filtered_resps"]
-    scored = []
+def _options(row: Mapping[str, object]) -> tuple[list[str], list[float]]:
+    """Return the options of a multiple choice as they were sent, and log-probabilities; empty for other answers.
+
+    lm-eval writes a log-probability as `["-1.5", "False"]`. For `acc_mutual_info` those of the options without their
+    question follow.
+    """
+    filtered, requests, metrics = row["filtered_resps"], row["arguments"], row["metrics"]
+    logprobs: list[float] = []
     for response in filtered if isinstance(filtered, list) else ():
         if not isinstance(response, list) or len(response) != 2 or response[1] not in ("True", "False"):
-            return []
+            return [], []
         try:
-            scored.append(float(str(response[0])))
+            logprobs.append(float(str(response[0])))
         except ValueError:
-            return []
-    metrics = row["metrics"]
-    if isinstance(metrics, list) and "acc_mutual_info" in metrics:
-        scored = scored[: len(scored) // 2]  # the second half are the options without their question
-    return scored if len(scored) > 1 and not any(map(math.isnan, scored)) else []
+            return [], []
+    n = len(logprobs) // (2 if isinstance(metrics, list) and "acc_mutual_info" in metrics else 1)
+    if n < 2 or any(map(math.isnan, logprobs)):
+        return [], []
+    sent = [requests.get(f"gen_args_{number}") if isinstance(requests, dict) else None for number in range(n)]
+    texts = [one.get("arg_1") if isinstance(one, dict) else None for one in sent]
+    return [text if isinstance(text, str) else "" for text in texts], logprobs
 
 
 def _first_text(value: object) -> str | None:
@@ -332,7 +344,8 @@ def read_arm(arm: Arm, path: Path, quality: Quality) -> ImportedEvals:
             digests[name] = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
             runs.add(results[leaf].run)
             problems += _problems(files.samples[leaf], suite_mismatches(quality, entry, results[leaf], leaf))
-            selection = SampleSelection(leaf, entry.filter, entry.metric, entry.cluster)
+            config = results[leaf].task_config(leaf)
+            selection = SampleSelection(leaf, entry.filter, entry.metric, entry.cluster, config)
             found, faults = _select(text, files.samples[leaf], selection, results[leaf])
             problems += faults
             if found is not None:
@@ -504,7 +517,7 @@ class Results:
 
     def max_tokens(self, task: str) -> int | None:
         """Return the token limit of answers in the task's settings."""
-        return _int_in(self._config(task).get("generation_kwargs"), "max_gen_toks")
+        return _int_in(self.task_config(task).get("generation_kwargs"), "max_gen_toks")
 
     def samples_sha256(self, task: str) -> str | None:
         """Return lm-eval's hash of the task's samples."""
@@ -515,7 +528,7 @@ class Results:
         """Return the reported metric if it is a mean over items."""
         reported = self._of("results", task)
         number = reported.get(f"{metric},{filter_name}") if isinstance(reported, dict) else None
-        listed = self._config(task).get("metric_list")
+        listed = self.task_config(task).get("metric_list")
         for entry in listed if isinstance(listed, list) else ():
             if isinstance(entry, dict) and entry.get("metric") == metric:
                 is_mean = str(entry.get("aggregation", "mean")) == "mean"
@@ -531,7 +544,7 @@ class Results:
     def facts(self, task: str) -> dict[str, object]:
         """Return settings that must be equal in both arms, without the unknown ones."""
         config = self._config_of_run
-        task_config = {key: value for key, value in self._config(task).items() if key not in _LOCAL_KEYS}
+        task_config = {key: value for key, value in self.task_config(task).items() if key not in _LOCAL_KEYS}
         found: dict[str, object] = {
             "lm_eval": self.data.get("lm_eval_version"),
             "task_version": self._of("versions", task),
@@ -542,7 +555,7 @@ class Results:
             "backend": config.get("model"),
             "generation": config.get("gen_kwargs") or None,
             "seeds": [config[name] for name in _SEEDS if name in config] or None,
-            "output_type": self._config(task).get("output_type"),
+            "output_type": self.task_config(task).get("output_type"),
             "task_sha256": sha256_of(task_config) if task_config else None,
             **{f"model_args.{name}": value for name, value in _comparable_args(config.get("model_args")).items()},
         }
@@ -553,7 +566,8 @@ class Results:
         config = self.data.get("config")
         return config if isinstance(config, dict) else {}
 
-    def _config(self, task: str) -> Mapping[str, Any]:
+    def task_config(self, task: str) -> Mapping[str, Any]:
+        """Return the task's configuration."""
         config = self._of("configs", task)
         return config if isinstance(config, dict) else {}
 

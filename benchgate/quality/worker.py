@@ -22,6 +22,7 @@ from typing import Any
 from benchgate import credentials
 from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
+from benchgate.quality.choices import chosen_option
 from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
 
 _PERCENT_METRICS = frozenset({"bleu", "chrf", "chrf++"})
@@ -175,7 +176,8 @@ def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | N
     """Return the chosen option, or what the filter read from the answer; its digest if it is long or `[invalid]`."""
     filtered = sample["filtered_resps"]
     if task.output_type == "multiple_choice":
-        return str(chosen_option(task.metric, built.doc_to_choice(sample["doc"]), [one[0] for one in filtered]))
+        options = built.doc_to_choice(sample["doc"])
+        return str(options[chosen_option(task.metric, options, [one[0] for one in filtered])])
     found = filtered[0] if filtered else None
     if isinstance(found, list | tuple) and len(found) == 1:
         found = found[0]
@@ -184,20 +186,6 @@ def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | N
     if len(found) <= _LONGEST_CHOICE and found != INVALID_CHOICE:  # which marks an answer that was not read
         return found
     return f"sha256:{hashlib.sha256(found.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def chosen_option(metric: str, options: Sequence[str], logprobs: Sequence[float]) -> str:
-    """Return the option that lm-eval takes: the likeliest one, for some metrics per character or byte."""
-    if metric == "acc_norm":
-        weighted = [value / max(len(option), 1) for value, option in zip(logprobs, options, strict=False)]
-    elif metric == "acc_bytes":
-        weighted = [value / max(len(option.encode()), 1) for value, option in zip(logprobs, options, strict=False)]
-    elif metric == "acc_mutual_info":
-        unconditional = logprobs[len(options) :]
-        weighted = [value - other for value, other in zip(logprobs, unconditional, strict=False)]
-    else:
-        weighted = list(logprobs[: len(options)])
-    return options[weighted.index(max(weighted))]
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def options(*logprobs: str) -> dict[str, Any]:
     return {"arguments": texts, "resps": [[one] for one in scored], "filtered_resps": scored}
 
 
-def read(*rows: dict[str, Any], **wanted: str) -> SelectedItems:
+def read(*rows: dict[str, Any], **wanted: Any) -> SelectedItems:
     samples, problems = parse_samples("\n".join(map(json.dumps, rows)), "s.jsonl")
     assert problems == []
     found, problems = select_items(samples, SampleSelection("t", **wanted), "s.jsonl")
@@ -62,11 +62,44 @@ def test_of_options_the_likeliest_is_the_answer_and_their_number_the_chance() ->
     assert (found.items[0].answer, found.items[0].choice, found.chance) == (" b", " b", 0.25)
 
 
+def choices(*texts: str, prompts: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The requests of these options."""
+    asked = prompts or ("ask 0",) * len(texts)
+    return {f"gen_args_{i}": {"arg_0": p, "arg_1": text} for i, (p, text) in enumerate(zip(asked, texts, strict=True))}
+
+
+@pytest.mark.parametrize(
+    ("metric", "chosen"), [("acc", " no"), ("acc_norm", " certainly"), ("acc_bytes", " \u00e4\u00e4\u00e4\u00e4")]
+)
+def test_the_option_named_is_that_of_the_judged_metric(metric: str, chosen: str) -> None:
+    more: dict[str, Any] = {"metrics": ["acc", "acc_norm", "acc_bytes"], "acc_norm": 1.0, "acc_bytes": 1.0}
+    more["arguments"] = choices(" no", " certainly", " \u00e4\u00e4\u00e4\u00e4")
+    row = line(0, {"q": "x"}, **{**options("-2.0", "-4.0", "-3.5"), **more})
+    assert (found := read(row, metric=metric).items[0]).choice == found.answer == chosen
+
+
+def test_delimiter_before_an_option_is_no_part_of_its_length() -> None:
+    sent = ("::::a", "::::bbbb")  # per character sent -0.6 and -0.875; of the options themselves -3 and -1.75
+    more: dict[str, Any] = {"arguments": choices(*sent), "metrics": ["acc_norm"], "acc_norm": 1.0}
+    row = line(0, {"q": "x"}, **{**options("-3.0", "-7.0"), **more})
+    assert read(row).items[0].choice == sent[0]
+    assert read(row, config={"target_delimiter": "::::"}).items[0].choice == sent[1]
+
+
+def test_options_that_stand_in_their_prompts_go_by_number() -> None:
+    blanks = choices(" is here.", " is here.", prompts=("ask 0", "ask 1"))
+    more: dict[str, Any] = {"arguments": blanks, "metrics": ["acc", "acc_norm"], "acc_norm": 1.0}
+    row = line(0, {"q": "x"}, **{**options("-3.0", "-2.0"), **more})
+    assert read(row, metric="acc").items[0].choice == "option 1"
+    assert read(row, metric="acc_norm").items[0].choice is None  # their lengths are unknown
+
+
 def test_log_probabilities_of_options_without_their_question_are_no_options() -> None:
     scored = options("-3.5", "-0.25", "-9.0", "-0.125")
     more: dict[str, Any] = {"metrics": ["acc", "acc_mutual_info"], "acc_mutual_info": 1.0}
     found = read(line(0, {"q": "x"}, **scored, **more))
     assert (found.items[0].choice, found.chance) == (" b", 0.5)
+    assert read(line(0, {"q": "x"}, **scored, **more), metric="acc_mutual_info").items[0].choice == " a"
 
 
 def test_a_text_is_an_answer_and_what_was_read_out_of_it_the_choice() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from benchgate.plan.items import PlannedTask
+from benchgate.quality.choices import chosen_option
 from benchgate.quality.protocol import ItemScored
-from benchgate.quality.worker import chosen_option, mean_scores, score_items
+from benchgate.quality.worker import mean_scores, score_items
 
 TASK = PlannedTask("t", {}, ({"id": "a"}, {"id": "b"}))
 UNREAD = "[invalid]"
@@ -83,10 +84,10 @@ def test_a_long_choice_is_kept_by_its_digest() -> None:
 
 def test_the_option_chosen_is_that_of_the_judged_metric() -> None:
     options, logprobs = ["no", "certainly", "ja\u00e4"], [-2.0, -4.0, -2.5]
-    assert chosen_option("acc", options, logprobs) == "no"
-    assert chosen_option("acc_norm", options, logprobs) == "certainly"  # by its nine letters
-    assert chosen_option("acc_bytes", ["no", "\u00e4\u00e4"], [-2.0, -3.0]) == "\u00e4\u00e4"  # four bytes
-    assert chosen_option("acc_mutual_info", ["no", "yes"], [-2.0, -3.0, -1.0, -4.0]) == "yes"
+    assert chosen_option("acc", options, logprobs) == 0
+    assert chosen_option("acc_norm", options, logprobs) == 1  # by its nine letters
+    assert chosen_option("acc_bytes", ["no", "\u00e4\u00e4"], [-2.0, -3.0]) == 1  # four bytes
+    assert chosen_option("acc_mutual_info", ["no", "yes"], [-2.0, -3.0, -1.0, -4.0]) == 1
     doc = {"options": options}
     [line] = score_items(PICK, Built(), [sample([(value, False) for value in logprobs], doc, acc=0.0, acc_norm=1.0)])
     assert (line.score, line.choice) == (1.0, "certainly")
