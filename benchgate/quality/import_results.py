@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm, sha256_of
-from benchgate.model.records import EvalItem, finite_score
+from benchgate.model.records import INVALID_CHOICE, EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
-from benchgate.quality.choices import chosen_option
+from benchgate.quality.choices import chosen_option, extracted_choice, is_unread
 from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
 from benchgate.suite.formats import parse_object
 from benchgate.suite.quality import Quality, TaskEntry
@@ -113,6 +113,11 @@ def select_items(
             faults.append(f"the item has no {metric!r}; its metrics are {_listed(sample.metrics)}")
         elif finite_score(value) is None:
             faults.append(f"{metric} is {json.dumps(value)[:40]}, which is no score of one item; name another `metric`")
+        if value == 1 and _is_unread(sample, selection):
+            faults.append(
+                f"the filter {chosen!r} found nothing in the answer, and the item has {metric} 1; "
+                "give the filter a `fallback` that is no target, and run lm-eval again"
+            )
         cluster = selection.cluster
         if cluster is not None and (not isinstance(doc, dict) or doc.get(cluster) in (None, "")):
             faults.append(f"its document has no {cluster!r} to cluster by")
@@ -181,7 +186,10 @@ def _item(sample: Sample, item_id: str, metric: str, selection: SampleSelection)
             choice = None  # the options stand in the prompts, and their lengths are unknown
     else:
         answer = _first_text(sample.row.get("resps"))
-        choice = None if answer is None else _first_text(sample.row["filtered_resps"])
+        filtered = None if answer is None else _first_text(sample.row["filtered_resps"])
+        choice = None if filtered is None else extracted_choice(filtered)
+        if _is_unread(sample, selection):
+            choice = INVALID_CHOICE
     return EvalItem(
         item_id=item_id,
         doc_hash=doc_hash,
@@ -196,6 +204,22 @@ def _item(sample: Sample, item_id: str, metric: str, selection: SampleSelection)
         choice=choice,
         cluster=str(doc[cluster]) if cluster is not None and isinstance(doc, dict) else None,
     )
+
+
+def _is_unread(sample: Sample, selection: SampleSelection) -> bool:
+    """Return True if the sample's filter found nothing in a generated answer."""
+    filtered, resps = _first_text(sample.row["filtered_resps"]), sample.row.get("resps")
+    if filtered is None or _options(sample.row)[0]:
+        return False
+    requests = [one if isinstance(one, list) else [one] for one in (resps if isinstance(resps, list) else ())]
+    answers = [text for repetitions in requests for text in repetitions if isinstance(text, str)]
+    pipelines = selection.config.get("filter_list") if selection.config else [{"name": sample.filter, "filter": [{}]}]
+    for pipeline in pipelines if isinstance(pipelines, list) else ():
+        if isinstance(pipeline, dict) and pipeline.get("name") == sample.filter:
+            listed = pipeline.get("filter")
+            steps = [step for step in (listed if isinstance(listed, list) else ()) if isinstance(step, dict)]
+            return is_unread(steps, answers, filtered)
+    return False  # without a filter the answer is taken whole
 
 
 def _sha256(text: str) -> str:

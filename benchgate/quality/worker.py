@@ -6,7 +6,6 @@ lm-eval is imported here and in no process of benchgate's own. Its output goes t
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -22,11 +21,10 @@ from typing import Any
 from benchgate import credentials
 from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.choices import chosen_option
+from benchgate.quality.choices import chosen_option, extracted_choice
 from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
 
 _PERCENT_METRICS = frozenset({"bleu", "chrf", "chrf++"})
-_LONGEST_CHOICE = 200
 
 
 def main(job_path: str, spool_path: str) -> None:
@@ -173,7 +171,7 @@ def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
 
 
 def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | None:
-    """Return the chosen option, or what the filter read from the answer; its digest if it is long or `[invalid]`."""
+    """Return the chosen option, or what the filter read from the answer."""
     filtered = sample["filtered_resps"]
     if task.output_type == "multiple_choice":
         options = built.doc_to_choice(sample["doc"])
@@ -183,9 +181,7 @@ def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | N
         found = found[0]
     if not isinstance(found, str):
         return None
-    if len(found) <= _LONGEST_CHOICE and found != INVALID_CHOICE:  # which marks an answer that was not read
-        return found
-    return f"sha256:{hashlib.sha256(found.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return extracted_choice(found)
 
 
 if __name__ == "__main__":

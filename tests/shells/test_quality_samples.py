@@ -107,6 +107,54 @@ def test_a_text_is_an_answer_and_what_was_read_out_of_it_the_choice() -> None:
     assert (found.items[0].answer, found.items[0].choice, found.chance) == ("Yes!", "yes", None)
 
 
+NUMBER = {"function": "regex", "regex_pattern": "([0-9]+)"}
+FIRST = {"function": "take_first"}
+OWN = {"function": "<class 'utils.OwnFilter'>", "fallback": "None"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "answer", "filtered", "is_read"),
+    [
+        ([NUMBER, FIRST], "It is 5", "5", True),
+        ([NUMBER, FIRST], "none", "[invalid]", False),
+        ([{**NUMBER, "fallback": "no"}, FIRST], "no number", "no", False),
+        ([NUMBER, {"function": "uppercase"}, FIRST], "none", "[INVALID]", False),
+        ([{"function": "regex", "regex_pattern": "(a)?(b)?"}, FIRST], "c", "[invalid]", False),
+        ([{"function": "map", "mapping_dict": {"y": "yes"}, "default_value": "no"}, FIRST], "n", "no", False),
+        ([{"function": "map", "mapping_dict": {"n": "no"}, "default_value": "no"}, FIRST], "n", "no", True),
+        ([FIRST], "[invalid]", "[invalid]", True),
+        (None, "[invalid]", "[invalid]", True),  # the answer whole
+        ([{"function": "regex", "regex_pattern": "(.*)"}, FIRST], "[invalid]", "[invalid]", True),
+        ([OWN, FIRST], "It is 5", "5", True),
+        ([OWN, FIRST], "five", "None", False),
+        ([OWN, FIRST], "None", "None", True),
+        ([NUMBER, {"function": "majority_vote"}, FIRST], "none", "[invalid]", False),
+    ],
+)
+def test_answer_in_which_the_reported_filter_found_nothing_is_unread(
+    steps: list[dict[str, Any]] | None, answer: str, filtered: str, is_read: bool
+) -> None:
+    filters = {} if steps is None else {"filter_list": [{"name": "f", "filter": steps}]}
+    config: dict[str, Any] = {"task": "t", **filters}
+    row = line(0, {"q": "x"}, 0.0, resps=[[answer]], filtered_resps=[filtered], filter="f")
+    [item] = read(row, config=config).items
+    assert (item.choice != "[invalid]", item.answer) == (is_read, answer)
+
+
+def test_without_the_tasks_configuration_the_text_tells_what_is_unread() -> None:
+    rows = [line(n, {"q": n}, 0.0, resps=[[text]], filtered_resps=["[invalid]"]) for n, text in enumerate("x[")]
+    assert [item.choice for item in read(*rows).items] == ["[invalid]"] * 2
+
+
+def test_unread_answer_that_counts_as_right_is_refused_in_its_line() -> None:
+    config = {"filter_list": [{"name": "none", "filter": [{**NUMBER, "fallback": "yes"}]}]}
+    rows = [line(0, {"q": 0}, resps=[["yes 5"]], filtered_resps=["5"]), line(1, {"q": 1}, filtered_resps=["yes"])]
+    samples, _ = parse_samples("\n".join(map(json.dumps, rows)), "s.jsonl")
+    found, [problem] = select_items(samples, SampleSelection("t", config=config), "s.jsonl")
+    assert found is None
+    assert str(problem).startswith("s.jsonl:2: the filter 'none' found nothing in the answer, and the item has acc 1; ")
+
+
 def test_documents_without_an_id_of_their_own_go_by_their_place_and_hash() -> None:
     same = {"q": "twice"}
     found = read(line(3, same), line(1, same))
