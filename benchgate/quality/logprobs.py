@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -535,32 +536,32 @@ async def score_requests(
     requests: Sequence[Request],
     spool: SpoolWriter,
     item_id: Callable[[Request], str],
+    failures: Counter[str],
 ) -> list[tuple[float, bool]]:
     """Return log-probability and greediness of each request's continuation after its context, in order.
 
     `concurrency` items are under way at once; requests of one item follow each other, so that the server still has its
-    context cached. Each item is written to the spool as soon as it is done.
+    context cached. Each item is written to the spool as soon as it is done. `failures` counts those of each task, over
+    all calls.
     """
     items: dict[tuple[str, int | None], list[int]] = {}
     for place, request in enumerate(requests):
         items.setdefault((str(request.task_name), request.doc_id), []).append(place)
     results: list[tuple[float, bool]] = [_NO_SCORE] * len(requests)
     queue = iter(items.values())
-    failures = 0
 
     async def work() -> None:
-        nonlocal failures
         for places in queue:
             options = [requests[place] for place in places]
             own = client.with_own_retry_count()
             began_ns = time.perf_counter_ns()
             task, name = str(options[0].task_name), item_id(options[0])
             try:
-                if failures >= GIVE_UP_AFTER:
+                if failures[task] >= GIVE_UP_AFTER:
                     raise TargetError(f"not sent: {GIVE_UP_AFTER} items of the task had failed before")
                 scores = await _scores(own, options)
             except TargetError as error:
-                failures += 1
+                failures[task] += 1
                 spool.write(ItemAnswered(task, name, error=str(error), retries=own.retries))
                 continue
             best = max(range(len(scores)), key=lambda number: scores[number].logprob)

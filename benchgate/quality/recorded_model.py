@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
@@ -49,12 +50,12 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         self._ids: Sequence[str] = ()
         self._rows = range(0)
         self._repetition = 0
-        self._failures = 0
+        self._failures: Counter[str] = Counter()  # of each task, over all rounds
 
     def begin(self, task: PlannedTask, rows: range, repetition: int) -> None:
         """Set the rows that lm-eval's next requests are for."""
         if self._task is not task:
-            self._failures, self._ids = 0, task.item_ids
+            self._ids = task.item_ids
         self._task, self._rows, self._repetition = task, rows, repetition
 
     def _item_id(self, request: Instance) -> str:
@@ -74,7 +75,9 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
 
         async def score() -> list[tuple[float, bool]]:
             async with self._client() as client:
-                return await score_requests(client, self._job.concurrency, requests, self._spool, self._item_id)
+                return await score_requests(
+                    client, self._job.concurrency, requests, self._spool, self._item_id, self._failures
+                )
 
         return asyncio.run(score())
 
@@ -117,14 +120,14 @@ class RecordedModel(LM):  # type: ignore[misc]  # lm-eval ships no type informat
         async with slots:
             answered = await self._answered(client.with_own_retry_count(), request)
         if answered.error is not None:
-            self._failures += 1
+            self._failures[answered.task] += 1
         self._spool.write(answered)
         return answered.answer or ""
 
     async def _answered(self, client: AsyncJsonClient, request: Instance) -> ItemAnswered:
         task, item_id = str(request.task_name), self._item_id(request)
         try:
-            if self._failures >= GIVE_UP_AFTER:
+            if self._failures[task] >= GIVE_UP_AFTER:
                 raise TargetError(f"not sent: {GIVE_UP_AFTER} items of the task had failed before")
             prompt, unsent_stops = self._prompt(request)
             body = self._body(prompt)

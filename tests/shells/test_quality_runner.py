@@ -318,3 +318,21 @@ def test_a_harness_that_crashes_is_a_fault_with_its_last_words(faulty: Observed)
 def test_the_completions_endpoint_gets_a_prompt_and_no_chat_template(faulty: Observed) -> None:
     described = faulty[Arm.BASELINE, "italian"].harness
     assert (described["endpoint"], described["chat_template"]) == ("completions", False)
+
+
+def test_failures_of_a_task_add_up_over_the_rounds_of_all_tasks(tmp_path: Path) -> None:
+    options: dict[str, object] = {"output_type": "multiple_choice", "doc_to_choice": ["uno", "due"], "doc_to_target": 0}
+    config = {**DATES.config, **options, "metric_list": [{"metric": "acc"}]}
+    scored = replace(MANY, name="scored", config=config, metric="acc", output_type="multiple_choice")
+
+    def refuse(received: Received) -> Iterator[Step]:
+        yield json_response({"error": {"message": "no"}}, status=401)
+
+    in_rounds = settings(endpoint="completions").model_copy(update={"stop_early": True, "concurrency": 2})
+    with ScriptedServer(refuse) as server:
+        targets = {Arm.BASELINE: target(Arm.BASELINE, server.url)}
+        seen = list(evaluate(targets, [replace(MANY, name="asked"), scored], in_rounds, tmp_path))
+    assert {observed.task: len(observed.items) for observed in seen} == {"asked": 30, "scored": 30}
+    for observed in seen:
+        sent = [item for item in observed.items if not str(item.error).startswith("not sent: 5 items")]
+        assert 5 <= len(sent) <= 6  # two are in flight
