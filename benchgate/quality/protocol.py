@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -146,7 +146,7 @@ class ItemScored:
     target_hash: str
     score: float
     choice: str | None = None
-    unreadable: int = 0  # repetitions without a readable answer
+    unread: list[int] = field(default_factory=list)  # numbers of the repetitions, if several
 
 
 @dataclass(frozen=True, slots=True)

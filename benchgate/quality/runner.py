@@ -79,12 +79,13 @@ class TaskRecord:
     answered: dict[str, ItemAnswered] = field(default_factory=dict)
     scored: dict[str, ItemScored] = field(default_factory=dict)
     _empty: Counter[str] = field(default_factory=Counter)
-    _cut: Counter[str] = field(default_factory=Counter)
+    _cut: dict[str, set[int]] = field(default_factory=dict)  # numbers of the repetitions that were truncated
 
     def take_answer(self, line: ItemAnswered) -> None:
         """Add an answer. Of several repetitions the first is shown, and a failure of any counts."""
         self._empty[line.item_id] += not (line.answer or "").strip()
-        self._cut[line.item_id] += line.finish_reason == "length"
+        if line.finish_reason == "length":
+            self._cut.setdefault(line.item_id, set()).add(line.repetition)
         first = self.answered.get(line.item_id)
         if first is None or line.repetition == 0:
             self.answered[line.item_id] = line
@@ -132,7 +133,7 @@ class TaskRecord:
         if (times := _repeats(self.task)) > 1:
             complete = [item for item in self.items() if item.error is None]
             unclear = [
-                min(times, max(self._cut[item.item_id], self.scored[item.item_id].unreadable))
+                len({*self._cut.get(item.item_id, ()), *self.scored[item.item_id].unread})
                 for item in complete
                 if not item.correct
             ]

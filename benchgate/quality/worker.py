@@ -147,8 +147,8 @@ def mean_scores(repetitions: Sequence[Sequence[ItemScored]]) -> list[ItemScored]
     means = []
     for first in repetitions[0]:
         items = [repetition[first.item_id] for repetition in by_id]
-        unreadable = sum(item.choice == INVALID_CHOICE for item in items)
-        means.append(replace(first, score=sum(item.score for item in items) / len(items), unreadable=unreadable))
+        unread = [number for number, item in enumerate(items) if item.choice == INVALID_CHOICE]
+        means.append(replace(first, score=sum(item.score for item in items) / len(items), unread=unread))
     return means
 
 

@@ -105,13 +105,22 @@ def test_what_stands_in_the_answers_that_are_not_shown_is_counted() -> None:
     for asking, (text, finish) in enumerate([("x", "stop"), ("", "stop"), ("x", "length"), (" ", "length")]):
         several.take_answer(replace(answered("a"), answer=text, finish_reason=finish, repetition=asking))
         several.take_answer(replace(answered("b"), finish_reason="length", repetition=asking))
-    several.scored = {"a": replace(scored("a", 0.5), unreadable=3), "b": scored("b")}  # b is right every time
+    several.scored = {"a": replace(scored("a", 0.5), unread=[0, 3]), "b": scored("b")}  # b is right every time
     seen = several.observation(Arm.BASELINE, None, {})
     counted = {name: seen.harness[name] for name in ("askings_count", "empty_count", "unclear_count")}
     assert counted == {"askings_count": 8, "empty_count": 2, "unclear_count": 3}
     assert (seen.items[0].answer, seen.items[0].finish_reason) == ("x", "stop")
     once = TaskRecord(TASK, {"a": answered("a")}, {"a": scored("a")}).observation(Arm.BASELINE, None, {})
     assert "askings_count" not in once.harness
+
+
+@pytest.mark.parametrize(("unread", "counted"), [([], 1), ([2], 1), ([0, 1], 3), ([0, 1, 2], 3)])
+def test_repetition_that_is_cut_and_unread_counts_once_and_two_of_them_twice(unread: list[int], counted: int) -> None:
+    several = TaskRecord(replace(TASK, config={"repeats": 3}, scale="continuous", rows=({"id": "a"},)))
+    for number, finish in enumerate(["stop", "stop", "length"]):
+        several.take_answer(replace(answered("a"), finish_reason=finish, repetition=number))
+    several.scored = {"a": replace(scored("a", 0.0), unread=unread)}
+    assert several.observation(Arm.BASELINE, None, {}).harness["unclear_count"] == counted
 
 
 def test_items_carry_their_cluster_and_what_was_read_out_of_their_answer() -> None:

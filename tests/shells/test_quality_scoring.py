@@ -100,4 +100,4 @@ def test_askings_of_one_item_are_one_score() -> None:
     ]
     [mean] = mean_scores(lines)
     assert mean.score == pytest.approx(1 / 3)
-    assert (mean.choice, mean.unreadable) == ("x", 1)
+    assert (mean.choice, mean.unread) == ("x", [2])
