@@ -19,8 +19,9 @@ from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.records import INVALID_CHOICE, EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
+from benchgate.plan.items import first_metric
 from benchgate.quality.choices import chosen_option, extracted_choice, is_unread
-from benchgate.quality.tasks.gated_metric import metric_fault, scale_of
+from benchgate.quality.tasks.gated_metric import measured_metric, metric_fault, scale_of
 from benchgate.suite.formats import parse_object
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.system import RECORDED_BYTES, read_text_file
@@ -99,7 +100,10 @@ def select_items(
     selected = [sample for sample in samples if sample.filter == chosen]
     if not selected:
         return None, [Problem(source, None, None, "", f"no filter is called {chosen!r}; there are {_listed(filters)}")]
-    metric = selection.metric or selected[0].metrics[0]
+    metric, measured = selection.metric, selected[0].metrics
+    if metric is None:
+        first = first_metric(selection.config) if selection.config.get("metric_list") else measured[0]
+        metric = measured_metric(selection.config, first, measured) or first
     problems: list[Problem] = []
     lines: dict[int, int] = {}
     for sample in selected:

@@ -23,6 +23,7 @@ from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.choices import chosen_option, extracted_choice
 from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
+from benchgate.quality.tasks.gated_metric import measured_metric
 
 _PERCENT_METRICS = frozenset({"bleu", "chrf", "chrf++"})
 
@@ -155,9 +156,9 @@ def mean_scores(repetitions: Sequence[Sequence[ItemScored]]) -> list[ItemScored]
 def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
     """Return the item's score, more is better; a corpus metric such as BLEU is computed over this item alone."""
     names: Sequence[str] = sample["metrics"]
-    name = task.metric if task.metric in names else names[0] if len(names) == 1 else None
+    name = measured_metric(task.config, task.metric, names)
     if name is None:
-        raise ValueError(f"{task.name} gives no metric {task.metric!r}; it gives {', '.join(names)}")
+        raise ValueError(f"{task.name} gives no metric {task.metric!r}; it gives {', '.join(names) or 'none'}")
     value = sample[name]
     if isinstance(value, list | tuple):
         value = built.aggregation()[name]([value])

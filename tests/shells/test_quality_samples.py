@@ -155,6 +155,22 @@ def test_unread_answer_that_counts_as_right_is_refused_in_its_line() -> None:
     assert str(problem).startswith("s.jsonl:2: the filter 'none' found nothing in the answer, and the item has acc 1; ")
 
 
+@pytest.mark.parametrize(
+    ("config", "judged"),
+    [
+        ({}, "f1"),
+        ({"metric_list": [{"metric": "acc"}, {"metric": "f1"}]}, "acc"),  # first in the task, last in the samples
+        ({"metric_list": [{"metric": "em"}]}, None),
+        ({"metric_list": [{"metric": "em"}], "process_results": "def score(doc, results): …"}, None),
+    ],
+)
+def test_the_metric_that_comes_first_in_the_task_is_judged_or_none(config: dict[str, Any], judged: str | None) -> None:
+    samples, _ = parse_samples(json.dumps(line(0, {"q": 0}, metrics=["f1", "acc"], f1=0.5)), "s.jsonl")
+    found, problems = select_items(samples, SampleSelection("t", config=config), "s.jsonl")
+    assert (None if found is None else found.metric) == judged
+    assert judged is not None or "the item has no 'em'; its metrics are 'f1', 'acc'" in str(problems[0])
+
+
 def test_documents_without_an_id_of_their_own_go_by_their_place_and_hash() -> None:
     same = {"q": "twice"}
     found = read(line(3, same), line(1, same))

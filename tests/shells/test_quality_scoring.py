@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,13 +38,12 @@ def sample(filtered: Sequence[Any] = ("x",), doc: dict[str, Any] | None = None, 
     [
         ({"exact_match": 1.0}, 1.0),
         ({"exact_match": True, "other": 0.2}, 1.0),
-        ({"pass@1": 0.0}, 0.0),  # the only one, whatever it is called
         ({"kept": [True, False, True, True]}, 0.75),
         ({"bleu": ("reference", "answer")}, 0.34),
     ],
 )
 def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict[str, Any], expected: float) -> None:
-    [line] = score_items(TASK, Built(), [sample(**metrics)])
+    [line] = score_items(replace(TASK, metric=next(iter(metrics))), Built(), [sample(**metrics)])
     assert (line.item_id, line.score, line.choice) == ("a", expected, "x")
 
 
@@ -58,6 +58,23 @@ def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict
 def test_what_is_no_score_ends_the_eval_with_the_reason(metrics: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         score_items(TASK, Built(), [sample(**metrics)])
+
+
+def test_metric_that_is_the_only_one_of_its_task_may_give_its_value_under_another_name() -> None:
+    task = replace(TASK, metric="pass_at_k", config={"metric_list": [{"metric": "pass_at_k"}]})
+    metrics: dict[str, Any] = {"pass@1": 1.0}
+    [line] = score_items(task, Built(), [sample(**metrics)])
+    assert line.score == 1.0
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"metric_list": [{"metric": "exact_match"}], "process_results": {"function": "own.score"}},
+     {"metric_list": [{"metric": "exact_match"}, {"metric": "f1"}]}],
+)  # fmt: skip
+def test_another_metric_never_takes_the_place_of_the_judged_one(config: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="t gives no metric 'exact_match'; it gives f1"):
+        score_items(replace(TASK, config=config), Built(), [sample(f1=1.0)])
 
 
 @pytest.mark.parametrize(

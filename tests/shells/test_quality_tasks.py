@@ -7,10 +7,11 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.model.deployment import canonical_json
+from benchgate.quality.tasks.gated_metric import config_fault
 from benchgate.quality.tasks.lm_eval_tasks import module_file
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.quality.tasks.task_file import ignored_target_fault
-from benchgate.suite.quality import Quality
+from benchgate.suite.quality import Quality, TaskEntry
 from tests.shells.quality_helpers import tasks_of
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "tasks"
@@ -383,3 +384,25 @@ def test_the_documented_task_file_loads(tmp_path: Path) -> None:
     (tmp_path / "capitals.jsonl").write_text(rows)
     [loaded] = tasks_of(tmp_path, "capitals.yaml")
     assert [row["id"] for row in loaded.rows] == ["capital-1", "capital-2"]
+
+
+@pytest.mark.parametrize(
+    ("config", "metric", "fault"),
+    [
+        ({}, "f1", "it has no metric 'f1'; it has exact_match"),
+        ({"output_type": "multiple_choice"}, "f1", "it has no metric 'f1'; it has acc, acc_norm"),
+        (
+            {"output_type": "multiple_choice", "metric_list": [{"metric": "acc"}, {"metric": "em"}]},
+            "em",
+            "lm-eval gives no em of multiple_choice; judge acc, acc_norm, acc_bytes, acc_mutual_info, exact_match",
+        ),
+        ({"output_type": "loglikelihood", "metric_list": [{"metric": "exact_match"}]}, None, "lm-eval gives no exact_"),
+        ({"output_type": "multiple_choice", "metric_list": [{"metric": "em"}], "process_results": "f"}, "em", None),
+        ({"output_type": "multiple_choice"}, "acc_norm", None),
+    ],
+)
+def test_metric_that_a_task_of_lm_evals_does_not_give_is_refused(
+    config: dict[str, object], metric: str | None, fault: str | None
+) -> None:
+    found = config_fault(config, TaskEntry(task="t", metric=metric))
+    assert found == fault if fault is None else (found or "").startswith(fault)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchgate.plan.items import NO_FILTER, PlannedTask, Scale, first_filter, first_metric
@@ -24,6 +24,9 @@ _LOWER_IS_BETTER = frozenset(
 )
 _NO_SCORE = frozenset({"bypass", "likelihood"})
 _MERGING_FILTERS = frozenset({"majority_vote", "take_first_k"})
+_DEFAULT_METRICS = {  # lm-eval's own
+    "generate_until": ["exact_match"], "multiple_choice": ["acc", "acc_norm"], "loglikelihood": ["perplexity", "acc"],
+}  # fmt: skip
 _OUTPUT_TYPES = ("generate_until", "multiple_choice", "loglikelihood")
 
 # Metrics of task files without code, by output type.
@@ -68,8 +71,8 @@ def config_fault(config: Mapping[str, Any], entry: TaskEntry) -> str | None:
     filters = [str(one.get("name")) for one in config.get("filter_list") or []] or [NO_FILTER]
     if entry.filter is not None and entry.filter not in filters:
         return f"it has no filter {entry.filter!r}; it has {', '.join(filters)}"
-    metrics = [_metric_name(one) for one in config.get("metric_list") or []]
-    if entry.metric is not None and metrics and entry.metric not in metrics:
+    metrics = [_metric_name(one) for one in config.get("metric_list") or []] or _DEFAULT_METRICS[output]
+    if entry.metric is not None and entry.metric not in metrics:
         return f"it has no metric {entry.metric!r}; it has {', '.join(metrics)}"
     metric, repeats = entry.metric or first_metric(config), config.get("repeats") or 1
     if scale_of(metric, repeats, entry.scale) is None:
@@ -78,7 +81,24 @@ def config_fault(config: Mapping[str, Any], entry: TaskEntry) -> str | None:
     if entry.scale == "binary" and (metric in _NEVER_BINARY or repeats != 1):
         why = metric if repeats == 1 else f"the mean of {repeats} repetitions"
         return f"{why} is a score in between; remove `scale: binary`, and judge the task by `score`"
-    return metric_fault(config, metric) or _sampling_fault(config, entry.filter or first_filter(config), repeats)
+    if (fault := metric_fault(config, metric)) is not None:
+        return fault
+    is_generated = output == "generate_until"
+    if not is_generated and not config.get("process_results") and metric not in LOCAL_METRICS[output]:
+        return f"lm-eval gives no {metric} of {output}; judge {', '.join(LOCAL_METRICS[output])}"
+    return _sampling_fault(config, entry.filter or first_filter(config), repeats)
+
+
+def measured_metric(config: Mapping[str, Any], metric: str, measured: Sequence[str]) -> str | None:
+    """Return the name among the measured metrics under which lm-eval gives a task's metric, or None.
+
+    The only metric of a task may give its value under another name, as `pass_at_k` gives `pass@1`. What
+    `process_results` gives is not tied to any metric of the task.
+    """
+    if metric in measured:
+        return metric
+    is_only = len(config.get("metric_list") or ()) == len(measured) == 1 and not config.get("process_results")
+    return measured[0] if is_only else None
 
 
 def scale_of(metric: str, repeats: int, declared: Scale | None) -> Scale | None:
