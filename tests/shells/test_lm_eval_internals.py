@@ -132,12 +132,13 @@ def scored(answer, *steps, right="5", metric="exact_match"):
     }
     row = {"id": "a", "q": "?", "right": right, "choices": ["red", "blue"]}
     task = PlannedTask("t", config, (row,), metric, "f" if steps else "none", scale="continuous")
-    job = Job(TARGET, "chat", 2, 16, 1.0, 1.0, (task,), recorded={"t": {"a": VerifiedAnswer("t", "a", answer)}})
+    answers = {} if answer is None else {"a": VerifiedAnswer("t", "a", answer)}
+    job = Job(TARGET, "chat", 2, 16, 1.0, 1.0, (task,), recorded={"t": answers})
     events = []
     spool = SimpleNamespace(write=lambda *found: events.extend(found))
     _evaluate_rows(job, RecordedModel(job, spool), task, build_task(task), range(1), spool)
-    [item] = [event for event in events if isinstance(event, ItemScored)]
-    return item.score, item.choice
+    items = [event for event in events if isinstance(event, ItemScored)]
+    return (items[0].score, items[0].choice) if items else None
 
 def regex(pattern="([0-9]+)", **more):
     return {"function": "regex", "regex_pattern": pattern, **more}
@@ -145,6 +146,7 @@ def regex(pattern="([0-9]+)", **more):
 def shout(resps, docs):
     return [["[invalid]" if text == "?" else text.upper() for text in one] for one in resps]
 
+assert scored(None, {"function": "take_first_k", "k": 1}) is None
 assert scored("It is 5", regex()) == (1.0, "5")
 UNREAD = (0.0, "[invalid]")
 assert scored("none", regex()) == UNREAD
