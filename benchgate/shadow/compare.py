@@ -91,8 +91,10 @@ def _equal(one: object, other: object, rules: JsonRules) -> bool:
     if isinstance(one, bool) or isinstance(other, bool) or one is None or other is None:
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
+        if one == other or not rules.tolerance:  # exact, where `isclose` rounds both to floats
+            return one == other
         try:
-            return one == other or math.isclose(one, other, rel_tol=rules.tolerance)
+            return math.isclose(one, other, rel_tol=rules.tolerance)
         except OverflowError:  # an integer too large for a float
             return False
     if isinstance(one, str) and isinstance(other, str):

@@ -110,6 +110,23 @@ def test_numbers_within_the_tolerance_are_one(one: str, other: str, tolerance: f
     assert pair(one, other, tolerance=tolerance).differs is differs
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        ("9007199254740993", "9007199254740992", True),  # one float for both
+        ("9007199254740993", "9007199254740992.0", True),
+        ("9007199254740992", "9007199254740992.0", False),
+        ("1", "1.0", False),
+        ("1" + "0" * 400, "1" + "0" * 400, False),
+    ],
+)
+@pytest.mark.parametrize("by", ["auto", "json", "tool_calls", "normalised"])
+def test_integers_are_compared_exactly(one: str, other: str, differs: bool, by: By) -> None:
+    one, other = f'{{"id": [{one}]}}', f'{{"id": [{other}]}}'
+    assert pair(one, other, by).differs is differs
+    assert pair(calling(("pay", one)), calling(("pay", other)), by).differs is differs
+
+
 def test_case_matters_unless_the_suite_says_otherwise() -> None:
     assert pair("Yes", "YES").differs
     assert not pair("Yes", "YES", case=False).differs
