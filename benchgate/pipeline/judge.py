@@ -21,7 +21,7 @@ from benchgate.gate.summary.metric_rows import metric_rows, number_pairs
 from benchgate.model.run import Evidence, Run, RunStatus
 from benchgate.model.verdict import Outcome, Verdict, Waivers
 from benchgate.pipeline.environment import utc_now
-from benchgate.report.document import OWN, Terms, document_json, verdict_document, with_exit_code
+from benchgate.report.document import OWN, Terms, document_json, policy_parts_sha256, verdict_document, with_exit_code
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.store.repository import Store
 from benchgate.suite.schema import Suite
@@ -100,6 +100,7 @@ def decide_stored(
     reference = store.evidence(against) if against is not None else None
     terms = Terms(
         policy=_apply_policy(policy, evidence.run) if policy is not None else None,
+        given_sha256=policy_parts_sha256(policy) if policy is not None else None,
         reference_outcome=_own_outcome(store, reference) if reference is not None else None,
     )
     verdict = judge(terms.suite(evidence.run), evidence, reference, waivers=waivers)

@@ -81,6 +81,8 @@ class Statement:
     """A verdict with the hashes of its subject and inputs.
 
     `verdict_sha256` is over the verdict document as `gate --format json` prints it for the verdict's own exit code.
+    `policy_sha256` is over the gate that judged, `policy_parts_sha256` over gate, SLO and error budget of a policy that
+    was given in place of the run's own.
     `exit_code` is that of the process: with `strict` a WARN has 10, and a verdict that was not kept 13. `report` is the
     HTML report that was written, None where none was; `suite_file_sha256` is over the bytes of the suite's file, None
     where a stored run was judged; `url` is the CI's page of the run. `tool_version` judged, the run's own measured.
@@ -96,6 +98,7 @@ class Statement:
     verdict_sha256: str
     policy_sha256: str | None
     policy_replaced: bool
+    policy_parts_sha256: str | None
     waivers_as_of: str | None
     report: StatedFile | None
     suite_file_sha256: str | None
@@ -201,6 +204,7 @@ def _parse(document: Any) -> Statement:
         verdict_sha256=_text(own["verdict_sha256"]),
         policy_sha256=_text_or_none(own["policy_sha256"]),
         policy_replaced=own["policy_replaced"] is True,
+        policy_parts_sha256=_text_or_none(own["policy_parts_sha256"]),
         waivers_as_of=_text_or_none(own["waivers_as_of"]),
         report=None
         if own["report"] is None
@@ -269,6 +273,7 @@ def statement_of(
     """
     run, verdict = decision.evidence.run, decision.verdict
     against = decision.reference.run if decision.reference is not None else None
+    is_replaced = decision.terms.policy_replaced(run, verdict)
     return Statement(
         outcome=verdict.outcome,
         exit_code=exit_code,
@@ -279,7 +284,8 @@ def statement_of(
         arms={arm.value: _arm(one, of) for arm, (of, one) in deployments(run, against).items()},
         verdict_sha256=hashlib.sha256(document_json(decision.document).encode()).hexdigest(),
         policy_sha256=verdict.policy_sha256,
-        policy_replaced=decision.terms.policy_replaced(run, verdict),
+        policy_replaced=is_replaced,
+        policy_parts_sha256=decision.terms.given_sha256 if is_replaced else None,
         waivers_as_of=verdict.as_of.isoformat() if verdict.as_of is not None else None,
         report=report,
         suite_file_sha256=suite_file_sha256,

@@ -19,12 +19,13 @@ from typing import Any
 
 from benchgate.errors import BenchgateError, EvidenceError, ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line
-from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.deployment import Arm
 from benchgate.model.run import start_day
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.judge import Decision, decide_stored, report_html
 from benchgate.release.attest import PREDICATE_TYPE, TYPE, Statement, statement_of
 from benchgate.release.eligibility import IMPORTED_EVALS, ObstacleKind, measured_forms, purpose_obstacles
+from benchgate.report.document import policy_parts_sha256
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -151,8 +152,8 @@ def _policy_lines(statement: Statement, request: VerifyRequest) -> Iterator[Line
             "read that policy, and give it with --policy SUITE, or judge the run by its own: `benchgate gate`",
         )
         return
-    found = sha256_of(request.policy.to_stored()["gate"])
-    yield _compared("policy", "the gate section of the policy", found, statement.policy_sha256, "give the one it names")
+    found, stated = policy_parts_sha256(request.policy), statement.policy_parts_sha256
+    yield _compared("policy", "gate, SLO and error budget of the policy", found, stated, "give the one it names")
 
 
 def _reference_lines(statement: Statement, run: str | None) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from datetime import date
 
 from benchgate.errors import ExitCode
 from benchgate.gate.judge import reference_doubt
-from benchgate.model.deployment import Deployment
+from benchgate.model.deployment import Deployment, sha256_of
 from benchgate.model.run import Run
 from benchgate.model.verdict import (
     CheckResult,
@@ -33,10 +33,12 @@ class Terms:
     """Inputs of a verdict besides the evidence.
 
     `policy` is the run's suite with a replaced gate, SLO and error budget; None when nothing was replaced.
+    `given_sha256` is the hash of the policy that was given for it, by `policy_parts_sha256`.
     `reference_outcome` is the reference run's own verdict, if any.
     """
 
     policy: Suite | None = None
+    given_sha256: str | None = None
     reference_outcome: Outcome | None = None
     strict: bool = False
 
@@ -77,6 +79,14 @@ class Terms:
 
 
 OWN = Terms()
+
+
+def policy_parts_sha256(policy: Suite) -> str:
+    """Return the hash of everything in a suite that `--policy` takes from it: gate, SLO and error budget."""
+    stored = policy.to_stored()
+    return sha256_of([stored["gate"], stored.get("slo"), stored.get("error_budget")])
+
+
 OTHER_POLICY = (
     "it was judged by another policy than it was measured under: whoever wrote the margins could know the numbers"
 )

@@ -36,8 +36,10 @@ from benchgate.release.verify import (
 )
 from benchgate.report.document import OWN, verdict_document
 from benchgate.store.repository import Store
+from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import only_part, with_arms
+from benchgate.suite.stages import SloSpec
 from tests.fakes import evidence as fake
 from tests.fakes.measured import HEALTHY, Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, begun, judged
@@ -251,6 +253,25 @@ def test_another_policy_holds_only_where_it_is_given(store: Store, blocked: Deci
     assert held(statement, VerifyRequest(store=store, policy=lenient)).exit_code is ExitCode.OK
     with pytest.raises(UsageError, match="leave it out"):
         held(stated(blocked), VerifyRequest(store=store, policy=lenient))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"slo": SloSpec.model_validate({"ttft": "10s", "target": "50%"})},
+        {"slo": None},
+        {"error_budget": ErrorBudget.model_validate({"objective": "95%", "window": "28d", "spent": "0%"})},
+    ],
+)
+def test_statement_by_a_policy_with_another_slo_or_error_budget_does_not_hold(
+    store: Store, blocked: Decision, other: dict[str, object]
+) -> None:
+    approved = SuiteText([{"metric": "ttft", "max": "10s"}, {"metric": "error_rate", "max": "10%"}]).suite()
+    lax = approved.model_copy(update=other)
+    statement = stated(decide_stored(store, blocked.evidence.run.id, policy=lax, keep=False))
+    assert answers(held(statement, VerifyRequest(policy=lax)), "policy") == [Answer.HOLDS]
+    found = held(statement, VerifyRequest(policy=approved))
+    assert (found.exit_code, answers(found, "policy")) == (ExitCode.INVALID, [Answer.BROKEN])
 
 
 def test_verdict_that_rests_on_waivers_is_judged_again_with_them(store: Store) -> None:
