@@ -102,6 +102,11 @@ class Reply(ABC):
             self._state.model.abandon(self.job)
             self._settle("aborted")
 
+    def fail(self) -> None:
+        """End it as failed, without another byte."""
+        self._state.model.drop(self.job)
+        self._settle("failed")
+
     def refuse(self, response: bytes) -> None:
         """Write this response instead; the model has not accepted the job."""
         self.job.over = True

@@ -1,12 +1,13 @@
 """Router before replica processes: affinity, relay, kill, start, and one ground truth about them all.
 
-It does not read requests. A request goes to one replica; where that refuses the connection, to the next. What was
-in flight on one that dies is broken, and is not sent again.
+It does not read requests, except those that no replica takes. A request goes to one replica; where that refuses the
+connection, to the next. What was in flight on one that dies is broken, and is not sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -19,9 +20,11 @@ from zlib import crc32
 
 from benchgate import child_process
 from benchgate.errors import UsageError
-from benchgate.sim.ground_truth import METRICS_TYPE, GroundTruth, merged
+from benchgate.sim.endpoints import served_at
+from benchgate.sim.ground_truth import METRICS_TYPE, CompletedRequest, GroundTruth, RequestLabels, merged
 from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, nowhere, whole
 from benchgate.sim.process import start_sim
+from benchgate.sim.requests import Refused
 from benchgate.suite.simulator import SimSettings
 
 State = Literal["up", "starting", "draining", "down"]
@@ -196,11 +199,17 @@ class Relay(asyncio.Protocol):
     """Relay of a request to the first replica that accepts it, byte by byte; broken answers stay broken."""
 
     def __init__(
-        self, request: Request, line: Connection, replicas: Sequence[Replica], over: Callable[[], None]
+        self,
+        request: Request,
+        line: Connection,
+        replicas: Sequence[Replica],
+        over: Callable[[], None],
+        refused: Callable[[], None],
     ) -> None:
         self._request = request
         self._line = line
         self._replicas = replicas
+        self._refused = refused
         self._over: Callable[[], None] | None = over
         self._tried: Replica | None = None
         self._taken_by: Replica | None = None
@@ -273,6 +282,7 @@ class Relay(asyncio.Protocol):
             except OSError:
                 continue  # it is gone, or not there yet
             return
+        self._refused()
         self._line.write(_error(503, "Service Unavailable", "no replica takes requests"))
         self._end()
         self._line.done(keep=False)
@@ -346,8 +356,9 @@ class SplitRelay:
         prefill: Sequence[Replica],
         decode: Sequence[Replica],
         over: Callable[[], None],
+        refused: Callable[[], None],
     ) -> None:
-        self._request, self._line, self._over = request, line, over
+        self._request, self._line, self._over, self._refused = request, line, over, refused
         self._prefill, self._decode = prefill, decode
         self._task = asyncio.get_running_loop().create_task(self._serve(line.received_ns))
 
@@ -372,9 +383,12 @@ class SplitRelay:
                 break
         if response.startswith(b"HTTP/1.1 200 "):
             read = replace(self._request, headers={**self._request.headers, DECODE_HEADER: str(received_ns)})
-            self._line.reply = Relay(read, self._line, self._decode, self._over)
+            self._line.reply = Relay(read, self._line, self._decode, self._over, self._refused)
             return
-        self._line.write(response or _error(503, "Service Unavailable", "no replica reads prompts"))
+        if not response:
+            self._refused()
+            response = _error(503, "Service Unavailable", "no replica reads prompts")
+        self._line.write(response)
         self._over()
         self._line.done(keep=False)
 
@@ -395,6 +409,7 @@ class Router:
         self._leaving: list[asyncio.Future[None]] = []  # tasks that wait for replicas to drain
         self._max_in_flight = 0
         self._lost: list[dict[str, Any]] = []  # states of killed replicas
+        self._refused: list[CompletedRequest] = []  # requests that no replica took
         self._began_s = time.time()
         self.connections: set[Connection] = set()
         self._turns = FairQueue()
@@ -446,11 +461,16 @@ class Router:
             def over() -> None:
                 self._in_flight -= counted
 
+            def refused() -> None:
+                row = _refused_row(request, line.received_ns, self._settings)
+                if row is not None:
+                    self._refused.append(row)
+
             affinity = self._settings.affinity
             key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
             if key is not None:
                 order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
-                line.reply = Relay(request, line, [one for one in order if one.state == "up"], over)
+                line.reply = Relay(request, line, [one for one in order if one.state == "up"], over, refused)
                 return
             split = self._settings.prefill_replicas or 0
             is_split = split and request.method == "POST" and request.path in _SPLIT_PATHS
@@ -458,9 +478,9 @@ class Router:
             decode = in_turn([one for one in up if one.number >= split], counted=bool(counted))
             if is_split:
                 prefill = in_turn([one for one in up if one.number < split], counted=True)
-                line.reply = SplitRelay(request, line, prefill, decode, over)
+                line.reply = SplitRelay(request, line, prefill, decode, over, refused)
             else:
-                line.reply = Relay(request, line, decode, over)
+                line.reply = Relay(request, line, decode, over, refused)
 
     async def _list(self, _: Request) -> bytes:
         return json_response(200, {"replicas": [one.document() for one in self._replicas]})
@@ -493,8 +513,10 @@ class Router:
             await self._kill(one)
 
     async def _kill(self, one: Replica) -> None:
-        self._lost += await self._states([one])  # it does not answer afterwards
-        one.kill()
+        states = await self._states([one], last=True)  # it does not answer afterwards
+        if one.state != "down":
+            self._lost += states
+            one.kill()
 
     async def _metrics(self, _: Request) -> bytes:
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._answering()}
@@ -504,11 +526,13 @@ class Router:
         return whole(200, (born + merged(pages, roles)).encode(), content_type=METRICS_TYPE)
 
     async def _truth(self, request: Request) -> bytes:
-        """Return the truth of all replicas together. What was in flight on a killed one has failed."""
+        """Return the truth of all replicas together, and of the requests that none of them took."""
         truth = GroundTruth()
         for state in self._lost:
             truth.absorb(state)
-        truth.outcomes["failed"] += truth.in_flight
+        for row in self._refused:
+            truth.arrived(row.received_ns, "")
+            truth.ended(row)
         for state in await self._states(self._answering()):
             truth.absorb(state)
         truth.in_flight, truth.max_in_flight = self._in_flight, self._max_in_flight
@@ -517,6 +541,7 @@ class Router:
 
     async def _reset(self, _: Request) -> bytes:
         self._lost.clear()
+        self._refused.clear()
         self._max_in_flight = self._in_flight
         for one in self._replicas:
             one.requests, one.broken = 0, 0
@@ -530,9 +555,23 @@ class Router:
     def _answering(self) -> list[Replica]:
         return [one for one in self._replicas if one.state in ("up", "draining")]
 
-    async def _states(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
-        documents = [await one.fetch("GET", "/sim/truth?state=1") for one in replicas]
+    async def _states(self, replicas: Sequence[Replica], *, last: bool = False) -> list[dict[str, Any]]:
+        path = "/sim/truth?state=1&end=1" if last else "/sim/truth?state=1"
+        documents = [await one.fetch("GET", path) for one in replicas]
         return [json.loads(state) for state in documents if state]
+
+
+def _refused_row(request: Request, received_ns: int, settings: SimSettings) -> CompletedRequest | None:
+    """Return the row of a request that no replica took; None for one that is for no answer of a model."""
+    served = served_at(request.path) if request.method == "POST" else None
+    if served is None:
+        return None
+    labels, input_tokens = RequestLabels(), 0
+    with contextlib.suppress(Refused):
+        parsed = served.request(request.path, request.body, settings)
+        labels, input_tokens = RequestLabels(parsed.endpoint, parsed.model, parsed.priority), parsed.input_tokens
+    request_id = request.headers.get("x-request-id")
+    return CompletedRequest("failed", request_id, "", received_ns, labels, input_tokens=input_tokens)
 
 
 class _Answering:

@@ -271,8 +271,11 @@ class SimServer:
 
     def _truth(self, request: Request) -> bytes:
         truth, preempted = self._state.truth, self._state.model.tally.preemptions
-        under_way = sum(reply.sent for reply in self._state.replies if reply.truth is truth)
         options = request.query.split("&")
+        if "end=1" in options:  # this process is about to be killed: what it has begun fails, and says nothing more
+            for reply in list(self._state.replies):
+                reply.fail()
+        under_way = sum(reply.sent for reply in self._state.replies if reply.truth is truth)
         if "state=1" in options:
             return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))
         with_requests = "requests=1" in options

@@ -232,9 +232,13 @@ def test_killed_replica_is_gone_and_breaks_what_it_was_answering_and_nothing_els
         begun, unanswered = (
             stack.enter_context(socket.create_connection(("127.0.0.1", routed.port), timeout=10)) for _ in range(2)
         )
-        begun.sendall(request_bytes(body=asking(5000, user="mine")))
+        begun.sendall(request_bytes(body=asking(5000, user="mine"), headers={"x-request-id": "begun"}))
         assert begun.recv(100)
-        unanswered.sendall(request_bytes(body=asking(2, user="mine"), headers={"x-sim-fault": "no-answer"}))
+        unanswered.sendall(
+            request_bytes(
+                body=asking(2, user="mine"), headers={"x-sim-fault": "no-answer", "x-request-id": "unanswered"}
+            )
+        )
         assert eventually(lambda: routed.replicas()[home]["in_flight"] == 2)
         status, told = document(routed, f"/sim/replicas/{home}/kill", {})
         assert (status, told["state"], told["pid"]) == (200, "down", None)
@@ -243,11 +247,21 @@ def test_killed_replica_is_gone_and_breaks_what_it_was_answering_and_nothing_els
         assert rest_of(unanswered).startswith(b"HTTP/1.1 502 ")
     assert home_of(routed, "mine") == 1 - home
     assert (routed.replicas()[home]["broken"], talk(routed.port, request_bytes("/health")).status) == (2, 200)
-    truth = routed.truth()
+    truth = routed.truth(with_requests=True)
     assert (truth["requests"], truth["finished"], truth["failed"]) == (4, 2, 2)
+    failed = {row["id"]: row for row in truth["rows"] if row["outcome"] == "failed"}
+    assert (len(truth["rows"]), set(failed)) == (4, {"begun", "unanswered"})
+    assert 0 < failed["begun"]["output_tokens"] < 5000
+    assert (failed["unanswered"]["output_tokens"], failed["unanswered"]["fault"]) == (0, "no-answer")
+    assert sum(row["output_tokens"] for row in truth["rows"]) == truth["output_tokens"]
     assert 'replica="' + str(home) not in talk(routed.port, request_bytes("/metrics")).body.decode()
     routed.kill(1 - home)
-    assert nobody_answers(talk(routed.port, request_bytes(body=asking(1))))
+    routed.reset()
+    assert nobody_answers(talk(routed.port, request_bytes(body=asking(1), headers={"x-request-id": "nobody"})))
+    assert nobody_answers(talk(routed.port, request_bytes("/v1/models")))  # this one asks for no answer of the model
+    truth = routed.truth(with_requests=True)
+    assert (truth["requests"], truth["failed"], truth["in_flight"]) == (1, 1, 0)
+    assert [(row["id"], row["endpoint"], row["outcome"]) for row in truth["rows"]] == [("nobody", "chat", "failed")]
     for number in (0, 1):
         routed.start(number)
     assert [one["state"] for one in routed.replicas()] == ["up", "up"]

@@ -63,6 +63,8 @@ def test_an_error_of_the_replica_that_reads_is_the_answer() -> None:
         assert httpx2.post(f"{sim.url}/v1/chat/completions", json=body).status_code == 404
         sim.kill(0)
         assert httpx2.post(f"{sim.url}/v1/chat/completions", json=body | {"model": "scripted"}).status_code == 503
+        truth = sim.truth(with_requests=True)
+        assert (truth["requests"], truth["failed"], len(truth["rows"])) == (2, 2, 2)
 
 
 def test_a_replica_that_drains_finishes_its_answers_and_takes_no_more() -> None:
