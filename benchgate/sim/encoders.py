@@ -70,8 +70,8 @@ class Script(ABC):
         return error_event(document)
 
     @abstractmethod
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
-        """Return the whole answer as one JSON document, or one without output."""
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
+        """Return the answer as one JSON document: all of it, or its first `tokens`."""
 
 
 class ChoiceScript(Script):
@@ -128,10 +128,12 @@ class ChoiceScript(Script):
         """Return [DONE]."""
         return [DONE]
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
         choices = []
-        for index, (first, count) in enumerate(self._choices(0, 0 if empty else self._request.output_tokens)):
+        for index, (first, count) in enumerate(
+            self._choices(0, self._request.output_tokens if tokens is None else tokens)
+        ):
             text = json.dumps(self._request.answer.text(first, count))
             content = f'"message":{self._message(first, count)}' if self._chat else f'"text":{text}'
             choices.append(
@@ -257,9 +259,9 @@ class ResponseScript(Script):
         response = self._response(_status(reason), self._output(self._sent), usage, reason)
         return [*events, self._event("response.completed", {"response": response})]
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
-        output = self._output(0 if empty else self._request.output_tokens)
+        output = self._output(self._request.output_tokens if tokens is None else tokens)
         return json.dumps(self._response(_status(reason), output, usage, reason), separators=(",", ":")).encode()
 
     def _open_item(self, kind: TokenKind, first: int) -> list[bytes]:
@@ -406,10 +408,10 @@ class MessageScript(Script):
         error = document.get("error") if isinstance(document, dict) else document
         return self._event("error", {"error": error})
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
         answer, blocks = self._request.answer, list[dict[str, object]]()
-        for kind, at, size in answer.spans(0, 0 if empty else self._request.output_tokens):
+        for kind, at, size in answer.spans(0, self._request.output_tokens if tokens is None else tokens):
             text = answer.text(at, size)
             blocks.append(self._block(kind, text, _input_of(text) if kind == "tool" else {}))
         return json.dumps(self._message(blocks, reason, usage), separators=(",", ":")).encode()
@@ -495,12 +497,12 @@ class TgiScript(Script):
         """Return an error inside a stream."""
         return f"data:{json.dumps(_tgi_error(document))}\n\n".encode()
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
         if reason not in _TGI_REASONS:
             return json.dumps(_TGI_ERROR).encode()
         output = 0 if usage is None else usage.output_tokens
-        text = self._request.answer.text(0, 0 if empty else self._request.output_tokens)
+        text = self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens)
         details: dict[str, object] = {"finish_reason": _TGI_REASONS[reason], "generated_tokens": output, "seed": None}
         details |= {"prefill": [], "tokens": []}
         return json.dumps({"generated_text": text, "details": details}, separators=(",", ":")).encode()
@@ -540,11 +542,11 @@ class TritonScript(Script):
         """Return an error inside a stream."""
         return error_event({"error": _error_text(document)})
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
         if reason == "abort":
             return b'{"error":"aborted"}'
-        return self._answer(self._request.answer.text(0, 0 if empty else self._request.output_tokens))
+        return self._answer(self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens))
 
     def _answer(self, text: str) -> bytes:
         answer = {"model_name": self._request.model, "model_version": "1", "text_output": text}
@@ -558,9 +560,9 @@ class InferenceScript(Script):
         self._request = request
         self._number = number
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
-        text = self._request.answer.text(0, 0 if empty else self._request.output_tokens)
+        text = self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens)
         tensor = {"name": "text_output", "datatype": "BYTES", "shape": [1], "data": [text]}
         answer = {"id": f"{self._number:016x}", "model_name": self._request.model, "model_version": "1"}
         return json.dumps(answer | {"outputs": [tensor]} if reason != "abort" else {"error": "aborted"}).encode()
@@ -589,9 +591,9 @@ class GrpcScript(Script):
         """Return an error inside a stream."""
         return framed(write_stream_answer(error=str(_error_text(document))))
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one message; one that was aborted has no output."""
-        text = self._request.answer.text(0, 0 if empty else self._request.output_tokens)
+        text = self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens)
         answer = write_answer(self._request.model, None if reason == "abort" else text, is_final=True)
         return framed(bytes(answer.SerializeToString()))
 
@@ -621,11 +623,11 @@ class PredictionScript(Script):
         """Return an error inside a stream, as a handler may write it."""
         return b'{"code":503,"type":"InternalServerException","message":"Prediction failed"}'
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as text."""
         if reason == "abort":
             return self.error({})
-        return self._request.answer.text(0, 0 if empty else self._request.output_tokens).encode()
+        return self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens).encode()
 
 
 class TranscriptScript(Script):
@@ -657,11 +659,14 @@ class TranscriptScript(Script):
         """Return [DONE]."""
         return [DONE]
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer in the form that was requested."""
         if reason == "abort":
             return json.dumps({"error": {"message": "aborted", "type": "InternalServerError", "code": 500}}).encode()
-        text, seconds = self._request.answer.text(0, 0 if empty else self._request.output_tokens), self._request.audio_s
+        text, seconds = (
+            self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens),
+            self._request.audio_s,
+        )
         if self._request.form == "text":
             return text.encode()
         if self._request.form == "json":
@@ -687,9 +692,9 @@ class VectorScript(Script):
         self._number = number
         self._created = created
 
-    def document(self, reason: str, usage: Usage | None, *, empty: bool = False) -> bytes:
+    def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
-        made = self._embeddings(empty) if self._request.endpoint == "embeddings" else self._ranking(empty)
+        made = self._embeddings(tokens == 0) if self._request.endpoint == "embeddings" else self._ranking(tokens == 0)
         counts = None
         if usage is not None:
             counts = {"prompt_tokens": usage.input_tokens, "total_tokens": usage.input_tokens, "completion_tokens": 0}

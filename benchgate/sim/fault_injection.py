@@ -121,6 +121,13 @@ class FaultyReply(Reply):
             self._stalls = False
             self._state.model.hold(self.job, self._written_ns + int((self._fault.stall_s or 0) * NS))
 
+    def _visible(self, first: int, until: int) -> int:
+        """Return how many of these tokens have a text."""
+        hidden = 0
+        if self._fault.text == "half":
+            hidden = sum(not self.context.request.answer.text(at, 1) for at in range(first, until))
+        return until - first - hidden
+
     def _reset(self, framed: bytes) -> None:
         self._state.model.drop(self.job)
         self._settle("failed")
@@ -197,17 +204,16 @@ class FaultyStream(FaultyReply):
 
     def _token_events(self, count: int, *, last: bool) -> tuple[list[bytes], int]:
         script, first, until = self.context.script, self._written, self._written + count
-        halved, answer = self._fault.text == "half", self.context.request.answer
         events, visible = list[bytes](), 0
         while first < until:
             size = min(self._chunk_tokens, until - first) if first or self._fault.tokens_per_event else 1
             reason = self.context.request.finish_reason if last and first + size == until else None
-            hidden = sum(not answer.text(at, 1) for at in range(first, first + size)) if halved else 0
-            if hidden < size:
+            shown = self._visible(first, first + size)
+            if shown:
                 events += script.tokens(first, size, reason)
             elif reason is not None:
                 events += script.finish(reason, first + size)
-            visible += size - hidden
+            visible += shown
             first += size
         return events, visible
 
@@ -253,36 +259,47 @@ class FaultyStream(FaultyReply):
 
 
 class FaultyDocument(FaultyReply):
-    """A faulty answer as one document, written when its last token is there."""
+    """A faulty answer as one document, written at the token at which a stream would meet the fault, or at the last."""
 
     def emit(self, tokens: int, due_ns: int) -> None:
         """Count tokens; the fault takes the place of the document."""
-        produced = self.job.produced
-        if self._ending == "hang" and produced > self._last_token:
-            self._state.model.drop(self.job)
-        elif produced < self.job.output_tokens:
+        produced, ending = self.job.produced, self._ending
+        complete = produced >= self.job.output_tokens
+        if not complete and (ending is None or produced <= self._last_token):
+            if self._stalls and produced >= self._fault.after_tokens:
+                self.sent = self._visible(0, produced)  # if the client leaves meanwhile
             self._stall_after(produced)
-        if produced < self.job.output_tokens or self._ending == "hang":
             return
-        status, body = self._response()
+        made = min(produced, self.context.request.output_tokens)
+        if ending is not None:
+            made = min(made, self._last_token)
+        visible = self._visible(0, made)
+        self.sent = visible if ending in ("hang", "error") else 0  # those were generated, and are in no document
+        if ending == "hang":
+            self._state.model.drop(self.job)
+            return
+        status, body = self._response(made)
         document_type = self.context.script.document_type
         closing = () if self.context.keeps_alive else ("connection: close",)
-        if self._ending == "reset":
+        if ending == "reset":
             self._line.write(head(status, f"content-type: {document_type}", f"content-length: {len(body)}", *closing))
+        else:
+            self._line.write(whole(status, body, *closing, content_type=document_type))
+        if ending is None or (visible and ending != "error"):
+            self._handed(visible, due_ns, streamed=False)
+        if ending == "reset":
             self._reset(body)
             return
-        self._line.write(whole(status, body, *closing, content_type=document_type))
-        if self._ending is None:
-            self._handed(self.context.request.output_tokens, due_ns, streamed=False)
-        self._end("finished" if self._ending is None else "failed", keep=True)
+        self._end("finished" if ending is None else "failed", keep=True)
 
-    def _response(self) -> tuple[int, bytes]:
+    def _response(self, made: int) -> tuple[int, bytes]:
         request, ending = self.context.request, self._ending
         if ending == "error":
             return 500, json.dumps(ERROR).encode()
         if ending == "empty-body":
             return 200, b""
-        reason = "abort" if ending == "abort" else request.finish_reason
-        usage = None if self._fault.usage == "none" else self._reported_usage(request.output_tokens)
-        body = self.context.script.document(reason, usage, empty=ending == "empty-answer")
+        reason = {"abort": "abort", "empty-answer": "stop"}.get(str(ending), request.finish_reason)
+        usage = None if self._fault.usage == "none" else self._reported_usage(made)
+        is_part = made < request.output_tokens or ending == "empty-answer"
+        body = self.context.script.document(reason, usage, made if is_part else None)
         return 200, body[: len(body) // 2] if ending == "cut" else body

@@ -149,7 +149,7 @@ class Reply(ABC):
 
     def _count(self, outcome: Outcome) -> None:
         counters, job = self._state.counters, self.job
-        counters.over(self.context.request, self.sent, outcome, read=self._last_ns is not None)
+        counters.over(self.context.request, self.sent, outcome, read=self._last_ns is not None or self.sent > 0)
         if job.admitted_ns is not None:
             queued_ns = self.context.received_ns if self.context.queued_ns is None else self.context.queued_ns
             counters.queued.add(job.admitted_ns - queued_ns)

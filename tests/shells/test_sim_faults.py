@@ -15,6 +15,7 @@ from benchgate.model.text_anomalies import find_anomalies
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.simulator import FAULTS, SHAPES, parse_fault
+from tests.fakes.waiting import eventually
 from tests.shells.sim_client import COMPLETIONS, Raw, asking, request_bytes, talk
 
 SILENCE_S = 0.4  # long against the 2 ms between two tokens
@@ -182,6 +183,33 @@ def test_silent_fault_stays_silent(sim: Sim, fault: str) -> None:
 def test_fault_of_a_document_is_on_the_wire(sim: Sim, fault: str) -> None:
     raw = meet(sim, fault, stream=False)
     assert DOCUMENTS[fault](raw), raw
+
+
+@pytest.mark.parametrize(
+    ("fault", "tokens"),
+    [
+        *((f"{ending}-after:3", 3) for ending in ("error", "cut", "reset", "abort", "hang", "stall")),
+        *((whole, 0) for whole in ("error-first", "empty-answer", "empty-body")),
+        ("half-text", WORDS / 2),
+    ],
+)
+def test_truth_of_a_fault_is_the_same_for_a_stream_and_a_whole_answer(sim: Sim, fault: str, tokens: float) -> None:
+    found = list[dict[str, Any]]()
+    for stream in (True, False):
+        sim.reset()
+        meet(sim, fault, stream=stream, until_silent_s=SILENCE_S / 2)
+        assert eventually(lambda: sim.truth()["in_flight"] == 0)
+        truth = sim.truth(with_requests=True)
+        counts = {name: truth[name] for name in ("finished", "failed", "aborted", "output_tokens", "faults")}
+        found.append(counts | {"rows": [(row["outcome"], row["output_tokens"]) for row in truth["rows"]]})
+    assert found[0] == found[1]
+    assert found[0]["output_tokens"] == tokens
+
+
+def test_aborted_document_holds_and_counts_what_came_before(sim: Sim) -> None:
+    document = json.loads(meet(sim, "abort-after:3", stream=False).body)
+    assert len(document["choices"][0]["message"]["content"].split()) == 3
+    assert document["usage"]["completion_tokens"] == 3
 
 
 def test_endless_stream_goes_on_past_its_max_tokens(sim: Sim) -> None:
