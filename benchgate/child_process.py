@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -73,14 +74,15 @@ def start(module: str, argument: str, log: IO[bytes], timeout_s: float) -> tuple
 def _report(process: subprocess.Popen[bytes], report_fd: int, timeout_s: float) -> str:
     """Read the line that the child reports; a child that dies closes the descriptor without one."""
     deadline_s, report = time.monotonic() + timeout_s, b""
-    while not report.endswith(b"\n"):
-        readable, _, _ = select.select([report_fd], [], [], max(0.0, deadline_s - time.monotonic()))
-        if not readable:
-            raise NoReportError(f"reported nothing for {timeout_s:g} s")
-        piece = os.read(report_fd, 4096)
-        if not piece:
-            raise NoReportError(exit_reason(process))
-        report += piece
+    with selectors.DefaultSelector() as selector:  # `select` refuses descriptors from 1,024 on
+        selector.register(report_fd, selectors.EVENT_READ)
+        while not report.endswith(b"\n"):
+            if not selector.select(max(0.0, deadline_s - time.monotonic())):
+                raise NoReportError(f"reported nothing for {timeout_s:g} s")
+            piece = os.read(report_fd, 4096)
+            if not piece:
+                raise NoReportError(exit_reason(process))
+            report += piece
     return report.decode().strip()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -51,6 +52,21 @@ def test_process_is_gone_when_the_block_is_left_and_when_it_raises() -> None:
     with pytest.raises(ZeroDivisionError), serve_sim(QUICK) as served:
         raise ZeroDivisionError
     assert not served.alive()
+
+
+def test_server_starts_from_a_process_with_thousands_of_open_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    held = list[int]()
+    try:
+        while not held or held[-1] < 1024:  # from which `select` takes none
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        with serve_sim(QUICK) as served:
+            assert served.truth()["requests"] == 0
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 PARENT = """
