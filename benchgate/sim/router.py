@@ -19,13 +19,15 @@ from typing import Any, Literal, cast
 from zlib import crc32
 
 from benchgate import child_process
-from benchgate.errors import UsageError
+from benchgate.errors import BenchgateError, TargetError
 from benchgate.sim.endpoints import served_at
 from benchgate.sim.ground_truth import METRICS_TYPE, CompletedRequest, GroundTruth, RequestLabels, merged
 from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, nowhere, whole
 from benchgate.sim.process import start_sim
 from benchgate.sim.requests import Refused
 from benchgate.suite.simulator import SimSettings
+
+_CONTROL_TIMEOUT_S = 10.0  # of a replica; a client of the router waits longer
 
 State = Literal["up", "starting", "draining", "down"]
 
@@ -102,8 +104,16 @@ class Replica:
             return b""
 
     async def fetch(self, method: str, path: str) -> bytes:
-        """Return the body of a small response; empty when it is gone meanwhile, or not up yet."""
-        status_and_headers, _, body = (await self.send(method, path, {"host": "replica"})).partition(b"\r\n\r\n")
+        """Return the body of a response of its control API; empty when it is gone meanwhile, or not up yet.
+
+        Raises TargetError when it does not answer in time.
+        """
+        try:
+            response = await asyncio.wait_for(self.send(method, path, {"host": "replica"}), _CONTROL_TIMEOUT_S)
+        except TimeoutError:
+            late = f"replica {self.number} did not answer {path} within {_CONTROL_TIMEOUT_S:g} s"
+            raise TargetError(f"{late}; kill it, and reset the truth") from None
+        status_and_headers, _, body = response.partition(b"\r\n\r\n")
         return body if status_and_headers.startswith(b"HTTP/1.1 200 ") else b""
 
     def document(self) -> dict[str, object]:
@@ -409,6 +419,7 @@ class Router:
         self._leaving: list[asyncio.Future[None]] = []  # tasks that wait for replicas to drain
         self._max_in_flight = 0
         self._lost: list[dict[str, Any]] = []  # states of killed replicas
+        self._missing: str | None = None  # why the state of a killed replica is not there
         self._refused: list[CompletedRequest] = []  # requests that no replica took
         self._began_s = time.time()
         self.connections: set[Connection] = set()
@@ -495,10 +506,7 @@ class Router:
             )
         one = self._replicas[number]
         if match[2] == "start":
-            try:
-                await one.start(self._settings.ready_after_s)
-            except UsageError as error:
-                return json_response(500, {"detail": str(error)})
+            await one.start(self._settings.ready_after_s)
         elif match[2] == "drain":
             one.is_draining = True
             self._leaving.append(asyncio.ensure_future(self._leave(one)))
@@ -513,7 +521,11 @@ class Router:
             await self._kill(one)
 
     async def _kill(self, one: Replica) -> None:
-        states = await self._states([one], last=True)  # it does not answer afterwards
+        states = list[dict[str, Any]]()
+        try:
+            states = await self._states([one], last=True)  # it does not answer afterwards
+        except TargetError as error:
+            self._missing = str(error)
         if one.state != "down":
             self._lost += states
             one.kill()
@@ -527,6 +539,8 @@ class Router:
 
     async def _truth(self, request: Request) -> bytes:
         """Return the truth of all replicas together, and of the requests that none of them took."""
+        if self._missing is not None:
+            raise TargetError(f"the truth is incomplete: {self._missing}")
         truth = GroundTruth()
         for state in self._lost:
             truth.absorb(state)
@@ -540,6 +554,7 @@ class Router:
         return json_response(200, documents | {"replicas": [one.document() for one in self._replicas]})
 
     async def _reset(self, _: Request) -> bytes:
+        self._missing = None
         self._lost.clear()
         self._refused.clear()
         self._max_in_flight = self._in_flight
@@ -585,5 +600,9 @@ class _Answering:
         self._line.write = nowhere
 
     async def _write(self, answer: Awaitable[bytes]) -> None:
-        self._line.write(await answer)
+        try:
+            response = await answer
+        except (BenchgateError, OSError, ValueError) as error:
+            response = json_response(500, {"detail": str(error)})
+        self._line.write(response)
         self._line.done(keep=self._request.keeps_alive)

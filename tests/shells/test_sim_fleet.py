@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+import signal
 import threading
 import time
+from pathlib import Path
 
 import httpx2
 import pytest
 
-from benchgate.errors import SuiteError
+from benchgate.errors import SuiteError, TargetError
 from benchgate.model.request_metrics import succeeded, tpot_s, ttft_s
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import parse_settings, sim_settings
@@ -81,6 +86,34 @@ def test_a_replica_that_drains_finishes_its_answers_and_takes_no_more() -> None:
         assert [one["state"] for one in sim.replicas()] == ["up", "down"]
         sim.start(1)
         assert [one["state"] for one in sim.replicas()] == ["up", "up"]
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are Linux's")
+def test_control_route_that_fails_says_why_and_the_server_goes_on() -> None:
+    with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.0, replicas=2)) as sim:
+        sim.kill(1)
+        limits = resource.prlimit(sim.pid, resource.RLIMIT_NOFILE)
+        taken = {int(entry.name) for entry in Path(f"/proc/{sim.pid}/fd").iterdir()}
+        free = [number for number in range(len(taken) + 5) if number not in taken]
+        resource.prlimit(sim.pid, resource.RLIMIT_NOFILE, (free[4], limits[1]))  # enough for a request, not for a child
+        with pytest.raises(TargetError, match=f"refused /sim/replicas/1/start.*{os.strerror(errno.EMFILE)}"):
+            sim.start(1)
+        resource.prlimit(sim.pid, resource.RLIMIT_NOFILE, limits)
+        sim.start(1)
+        assert [one["state"] for one in sim.replicas()] == ["up", "up"]
+
+
+@pytest.mark.slow
+def test_truth_without_a_replica_that_hangs_is_refused() -> None:
+    with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.0, replicas=2)) as sim:
+        os.kill(sim.replicas()[1]["pid"], signal.SIGSTOP)
+        with pytest.raises(TargetError, match="replica 1 did not answer"):
+            sim.truth()
+        sim.kill(1)
+        with pytest.raises(TargetError, match="the truth is incomplete: replica 1"):
+            sim.truth()
+        sim.reset()
+        assert sim.truth()["requests"] == 0
 
 
 def test_a_cache_that_is_emptied_finds_less() -> None:
