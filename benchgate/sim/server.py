@@ -288,7 +288,7 @@ class SimServer:
 
 
 def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` gets the URL once it is bound. Raises UsageError."""
+    """Serve until SIGINT, SIGTERM or SIGHUP; `ready` gets the URL once it is bound. Raises UsageError."""
     import uvloop
 
     raise_file_limit()
@@ -310,8 +310,9 @@ async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[
             stop.set()
 
     loop.set_exception_handler(surface)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` sets it
+            loop.add_signal_handler(number, stop.set)
     server = SimServer(settings) if settings.replicas == 1 else await Router.open(settings)
     listener, url = await listen(address, server.connection)
     if not settings.ready_after_s:

@@ -118,7 +118,7 @@ faults: [no-done@1%]
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_command_says_where_it_listens_and_ends_well_on_a_signal(number: int, tmp_path: Path) -> None:
     (tmp_path / "sim.yaml").write_text(SETTINGS)
     command = [sys.executable, "-m", "benchgate", "sim", str(tmp_path / "sim.yaml"), "--set", "output_tokens=[2, 2]"]
