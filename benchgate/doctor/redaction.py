@@ -16,17 +16,18 @@ from urllib.parse import unquote
 
 from benchgate.credentials import SHORTEST, known, spellings
 from benchgate.errors import UsageError
+from benchgate.shadow.redaction import keys
 from benchgate.targets.address import ServerAddress
 from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.targets.error_messages import json_object
 
 _SHORTEST_NAME = 4
 _FILLER = b"redacted-"
-# Whatever a server shows of others: keys of usual forms, addresses of mail, hosts of URLs, folders, IP addresses.
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
+_BEARER = re.compile(rb"((?<![A-Za-z])bearer(?:\s|%20)+)([^\s\"'\\,;]{4,})", re.IGNORECASE)
+# Whatever a server shows of others, besides keys: addresses of mail, hosts of URLs, folders, IP addresses.
 _OTHERS = re.compile(
-    rb"""(?<![A-Za-z0-9])(?:(?:sk|pk)[-_][\w-]{16,}|(?:hf|gh[pousr])_\w{16,}|(?:glpat|xox[abprs])-[\w-]{12,}|AKIA\w{12,})
-    | (?<=[Bb]earer\ )[^\s"'\\,;]{4,}
-    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+
+    rb"""[\w.+-]+@[\w-]+(?:\.[\w-]+)+
     | (?<=://)[^\s"'\\<>/]+
     | \b(?:[\w-]+\.)+(?:com|net|org|co|io|ai|dev|cloud|edu|gov|local|localdomain|internal|intranet|lan|corp|home|svc
         |example|test|invalid|de|uk|fr|eu|jp|cn)\b(?::\d+)?
@@ -60,7 +61,8 @@ class Redaction:
     def apply(self, text: bytes) -> bytes:
         """Return the text redacted, as long as it was."""
         filled = self._own.sub(lambda found: (_FILLER * len(found[0]))[: len(found[0])], text)
-        return _OTHERS.sub(lambda found: _masked(found[0]), filled)
+        unkeyed = _BEARER.sub(lambda found: found[1] + _masked(found[2]), _mask_keys(filled))
+        return _OTHERS.sub(lambda found: _masked(found[0]), unkeyed)
 
     def is_clean(self, body: bytes) -> bool:
         """Return True if no reading of the body shows a secret or a name: unescaped, or joined over the events."""
@@ -101,6 +103,15 @@ def _names(target: Target) -> Iterable[str]:
 def _bare(text: str) -> str:
     """Return the letters and digits of a text: whatever stands between them, they are the same credential."""
     return re.sub(r"[\W_]", "", text).casefold()
+
+
+def _mask_keys(text: bytes) -> bytes:
+    """Return a text with every credential of a usual form masked."""
+    pieces, done = list[bytes](), 0
+    for start, end in keys(_BEYOND_ASCII.sub(b"\x7f", text).decode("ascii")):  # a character for each byte
+        pieces += [text[done:start], _masked(text[start:end])]
+        done = end
+    return b"".join([*pieces, text[done:]])
 
 
 def _masked(found: bytes) -> bytes:

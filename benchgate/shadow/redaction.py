@@ -123,14 +123,16 @@ def mod97(account: str) -> bool:
 
 
 _TOKEN_PREFIXES = (
-    "sk-", "sk_", "rk_", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA", "AROA",
-    "AIDA", "AGPA", "ANPA", "AIza", "ya29.", "xox", "hf_", "npm_", "pypi-", "SG.", "gsk_", "r8_", "xai-", "nvapi-",
+    "sk-", "sk_", "rk_", "pk-", "pk_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "AKIA", "ASIA",
+    "AROA", "AIDA", "AGPA", "ANPA", "AIza", "ya29.", "xox", "hf_", "npm_", "pypi-", "SG.", "gsk_", "r8_", "xai-",
+    "nvapi-", "whsec_", "dop_v1_", "doo_v1_", "dor_v1_",
 )  # fmt: skip
 _TOKEN = re.compile(
     r"(?<![A-Za-z0-9])(?:"
-    r"(?:sk-|sk_|rk_|pk_|gh[pousr]_|github_pat_|glpat-|AIza|ya29\.|hf_|npm_|pypi-|SG\.|gsk_|r8_|xai-|nvapi-)"
+    r"(?:[sp]k-|[srp]k_|gh[pousr]_|github_pat_|glpat-|AIza|ya29\.|hf_|npm_|pypi-|SG\.|gsk_|r8_|xai-|nvapi-|do[por]_v1_)"
     r"[A-Za-z0-9_-]{16,}(?:\.[A-Za-z0-9_-]+)*"
     r"|(?:AKIA|ASIA|AROA|AIDA|AGPA|ANPA)[A-Z0-9]{12,}"
+    r"|whsec_[A-Za-z0-9+/=]{16,}"
     r"|xox[a-z]-[A-Za-z0-9-]{10,})"
 )
 _JWT = re.compile(r"(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?")
@@ -140,17 +142,25 @@ _PRIVATE_KEY = re.compile(
     re.DOTALL,
 )
 _BEARER = re.compile(
-    r"(?i)(?:\bbearer\s{1,4}|\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:\w{1,20}\s{1,4})?)"
-    r"(?P<secret>[\w.~+/=-]{12,})"
+    r"(?i)(?:(?<![a-z])bearer(?:\s|%20){1,8}|\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:\w{1,20}\s{1,4})?)"
+    r"(?P<secret>[\w.~+/=-]{8,})"
 )
 _AUTHORIZATION = re.compile(
-    r"(?i)\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:basic|bearer|token|negotiate|api-?key)\s{1,4}"
+    r"(?i)\bauthorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:basic|bearer|token|negotiate|api-?key)(?:\s|%20){1,8}"
     r"(?P<secret>[\w.~+/=-]{8,})"
 )
 _URL_LOGIN = re.compile(r"://[^\s/@:]{0,100}:(?P<secret>[^\s/,;\"'<>]{1,200})(?=@)")
 _URL_HOOK = re.compile(r"://hooks\.slack\.com/[a-z]{1,20}/(?P<secret>[\w/-]+)")
 _URL_QUERY = re.compile(r"(?i)[?&][\w-]{0,20}(?:token|key|secret|sig|signature|password)=(?P<secret>[^\s&#\"'<>]{6,})")
-_TOKEN_GIVEN = re.compile(r"(?i)(?<![\w.-])token=[\"']?(?P<secret>[\w.~+/-]{12,})")
+_TOKEN_GIVEN = re.compile(r"(?i)(?<![\w.-])(?:token|api[_-]?key)=[\"']?(?P<secret>[\w.~+/-]{12,})")
+_COOKIE_PAIR = r"[\w.!#$%&*+^`|~-]{1,100}=[^\s;,\"'\\]{1,4000}"
+_COOKIE = re.compile(
+    r"(?i)(?<![\w-])(?:set-)?cookie(?:\\{0,7}[\"'])?\s{0,4}[:=]\s{0,4}(?:\\{0,7}[\"'])?"
+    rf"(?P<secret>{_COOKIE_PAIR}(?:;\s{{0,4}}{_COOKIE_PAIR}){{0,50}})"
+)
+_CURL_LOGIN = re.compile(
+    r"(?<![\w-])(?:-[uU]\s{0,4}|--(?:proxy-)?user[\s=]{1,4})[\"']?[^\s:\"']{1,100}:(?P<secret>[^\s\"']{3,200})"
+)
 _API_KEY_HEADER = re.compile(r"(?i)(?<![\w-])(?:x-)?api-key[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<secret>[\w.~+/=-]{8,})")
 _ASSIGNED = re.compile(
     r"(?i)(?:passwor[dt]|passwd|pwd|passphrase|secret|(?:api|access|secret|account)[_-]?key|"
@@ -179,6 +189,10 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
     small = text.lower()
     if "=" in text:
         spans += [*pattern_spans(_URL_QUERY)(text), *pattern_spans(_TOKEN_GIVEN)(text)]
+    if "cookie" in small:
+        spans += pattern_spans(_COOKIE)(text)
+    if "curl" in small:
+        spans += pattern_spans(_CURL_LOGIN)(text)
     if "api-key" in small:
         spans += pattern_spans(_API_KEY_HEADER)(text)
     if "bearer" in small or "authorization" in small:

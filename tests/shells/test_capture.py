@@ -12,9 +12,12 @@ from urllib.parse import quote
 
 import pytest
 
+from benchgate.doctor.redaction import Redaction
+from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS
 from benchgate.sim.process import serve_sim
 from benchgate.sim.settings import sim_settings
+from benchgate.targets.dialect import DIALECTS, Target
 from benchgate.telemetry.engine_metrics import read_page
 from tests.e2e.command import here
 from tests.fakes.certificates import CA, serving
@@ -128,6 +131,43 @@ def test_server_that_echoes_the_key_everywhere_leaves_none_of_it(key: str, tmp_p
     assert "chat_stream_ignore_eos.http" not in texts
     assert "chat_stream_ignore_eos    200  left out: it repeats a credential or a host name in pieces" in shown
     assert "2 headers left out" in shown
+
+
+CREDENTIALS = [
+    "Cookie: session={}; theme=dark",
+    "Set-Cookie: sid={}; Path=/",
+    "curl -u bob:{} url",
+    "whsec_{}",
+    "dop_v1_{}",
+    "api_key={}",
+    "x-api-key: {}",
+    "Authorization: Basic {}",
+    "github_pat_{}",
+    "nvapi-{}",
+    "gsk_{}",
+    "r8_{}",
+    "AIza{}",
+    "eyJhbGciOiJIUzI1NiJ9.{}.c2lnbmF0dXJl",
+    "BEARER {}",
+    "Bearer   {}",
+    "Bearer%20{}",
+    "/v1/models?token={}&page=1",
+]
+
+
+@pytest.mark.parametrize("form", CREDENTIALS)
+def test_credential_of_somebody_else_is_masked_in_every_usual_form(form: str) -> None:
+    secret = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9v"
+    text = f"für {form.format(secret)} ö".encode()
+    shown = Redaction(Target(Arm.BASELINE, "http://h", "m", DIALECTS["openai"])).apply(text)
+    assert secret.encode() not in shown
+    assert len(shown) == len(text)
+    assert shown.decode().startswith("für ") and shown.decode().endswith(" ö")
+
+
+def test_counts_of_tokens_are_shown() -> None:
+    text = b'max_tokens=100 {"max_tokens": 100, "completion_tokens": 12} tokens="7" vllm:prompt_tokens_total{key="m"} 3'
+    assert Redaction(Target(Arm.BASELINE, "http://h", "m", DIALECTS["openai"])).apply(text) == text
 
 
 def test_chunks_of_any_size_are_given_back_by_event_with_the_times_of_their_reads(tmp_path: Path) -> None:

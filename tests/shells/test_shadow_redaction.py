@@ -63,6 +63,19 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
         ("x-api-key: abcdefgh", "x-api-key: <KEY_1>"),
         ("get /x?page=2&access_token=abcdef&n=1", "get /x?page=2&access_token=<KEY_1>&n=1"),
         ("token=abcdefghijkl", "token=<KEY_1>"),
+        ("api_key=abcdefghijkl, apikey=abcdefghijkl", "api_key=<KEY_1>, apikey=<KEY_1>"),
+        ("Cookie: session=abcdef; theme=dark\nHost: a", "Cookie: <KEY_1>\nHost: a"),
+        ('{"Set-Cookie": "sid=abcdef; Path=/; HttpOnly"}', '{"Set-Cookie": "<KEY_1>; HttpOnly"}'),
+        (
+            "curl -u bob:hunter -x proxy, curl --user 'bob:hunter'",
+            "curl -u bob:<KEY_1> -x proxy, curl --user 'bob:<KEY_1>'",
+        ),
+        ("whsec_" + "abcd+/" * 5 + "= dop_v1_" + "0123456789abcdef" * 4, "<KEY_1> <KEY_2>"),
+        (
+            "BEARER abcdef01, Bearer      abcdef02, Bearer%20abcdef03",
+            "BEARER <KEY_1>, Bearer      <KEY_2>, Bearer%20<KEY_3>",
+        ),
+        ("authorization=Bearer%20abcdefgh", "authorization=Bearer%20<KEY_1>"),
         ("00 Authorization: Basic dXNlcjpwYXNzMTIz", "00 Authorization: Basic <KEY_1>"),
         ("Proxy-Authorization: bearer abcdefgh", "Proxy-Authorization: bearer <KEY_1>"),
         ("Bearer dXNlcjpwYXNz", "Bearer <KEY_1>"),
@@ -95,6 +108,9 @@ def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expe
         "an api-key: yes",
         "the bearer understands authorization: documentation of basics",
         "pad_token=tokenizer.eos_token, session_token = read()",
+        "max_tokens=100, prompt_tokens: 2048, tokens=1048576",
+        "cookie: chocolate; a cookie = 12 g of sugar; sort -u name:3",
+        "the bearer of bearer  bonds",
     ],
 )
 def test_what_only_looks_a_little_like_it_stays(text: str) -> None:
