@@ -389,9 +389,10 @@ def parse_generation(body: RequestBody) -> ApiRequest:
     options = options if isinstance(options, dict) else {}
     reasoning = thought_tokens(endpoint, key, settings)
     length, reason = answer_length(endpoint, data, key, reasoning or 0, settings)
-    length = min(length, most_tokens(settings) - len(prompt))
-    answer, length, reason = _answer_text(body, prompt, min(reasoning or 0, length), length, reason)
-    check_context(len(prompt), length, settings)  # what follows a schema may be longer than it was to be
+    most = most_tokens(settings) - len(prompt)
+    if length > most:
+        length, reason = most, "length"
+    answer, length, reason = _answer_text(body, prompt, min(reasoning or 0, length), most, length, reason)
     return ApiRequest(
         endpoint=endpoint,
         model=body.adapter or settings.model,
@@ -544,9 +545,12 @@ def _prompt(body: RequestBody) -> Prompt:
 
 
 def _answer_text(
-    body: RequestBody, prompt: Prompt, thought: int, length: int, reason: str
+    body: RequestBody, prompt: Prompt, thought: int, most: int, length: int, reason: str
 ) -> tuple[AnswerText, int, str]:
-    """Return the text of the answer, its length and its finish reason; a free text has the drawn length."""
+    """Return the text of the answer, its length and its finish reason; a free text has the drawn length.
+
+    Any other text has the length that it needs, up to the limit of the request and to `most`, where the context ends.
+    """
     key, limit = body.key(prompt), limit_of(body.data)
     form = read_response_format(body.endpoint, body.data, key)
     pieces = echo_prompt(prompt.text, key, body.settings.says_ratio)
@@ -557,7 +561,7 @@ def _answer_text(
             raise Refused(400, f"the JSON schema cannot be followed: {error}", param=form.param) from None
     if pieces is None:
         return AnswerText(key, thought), length, reason
-    room = len(pieces) if limit is None else limit - thought
+    room = (most if limit is None else min(limit, most)) - thought
     if len(pieces) > room:
         return AnswerText(key, thought, pieces[:room], form.tool), thought + room, "length"
     if form.schema is not None and crc32(key.to_bytes(4, "big")) / 2**32 < body.settings.invalid_json_ratio:

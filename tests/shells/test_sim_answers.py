@@ -405,6 +405,36 @@ def test_what_cannot_be_understood_is_refused(endpoint: Endpoint, body: dict[str
         asked(body, endpoint)
 
 
+@pytest.mark.parametrize(
+    ("settings", "body", "thought"),
+    [
+        ({}, {}, 0),
+        ({"output_tokens": (30, 30)}, {}, 0),
+        ({"reasoning_tokens": (4, 4)}, {}, 4),
+        ({"reasoning_tokens": (30, 30)}, {}, 10),
+        ({"says_ratio": 1.0}, {"say": "a b c d e f g h i j k l"}, 0),
+        ({}, {"response_format": {"type": "json_schema", "json_schema": {"schema": PERSON}}}, 0),
+    ],
+)
+@pytest.mark.parametrize("bound", ["context_tokens", "kv_tokens"])
+def test_answer_that_the_end_of_the_context_cuts_ends_for_its_length(
+    settings: dict[str, Any], body: dict[str, Any], thought: int, bound: str
+) -> None:
+    last = f"say: {body['say']}" if "say" in body else "go"
+    prompt = " ".join(["word"] * (30 - len(last.split()))) + f"\n{last}"
+    options = {name: value for name, value in body.items() if name != "say"}
+    engine = {"batch": 8} if bound == "kv_tokens" else {}
+    served = sim_settings(**settings, **engine, **{bound: 40})
+    ask = asked({"messages": [{"role": "user", "content": prompt}], **options}, served=served)
+    assert (ask.input_tokens, ask.output_tokens, ask.finish_reason) == (30, 10, "length")
+    assert ask.reasoning_tokens in (None, thought)
+
+
+def test_answer_that_ends_before_its_context_stops_by_itself() -> None:
+    exactly = asked(CHAT, served=sim_settings(context_tokens=3 + 10, output_tokens=(10, 10)))
+    assert (exactly.output_tokens, exactly.finish_reason) == (10, "stop")
+
+
 def test_answer_nobody_bounded_still_fits_the_cache() -> None:
     ask = asked(CHAT, served=sim_settings(kv_tokens=20))
     assert ask.room_tokens <= 20
