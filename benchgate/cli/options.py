@@ -8,6 +8,7 @@ import re
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -124,6 +125,23 @@ def open_store(address: str, *runs: str | None) -> Store:
     from benchgate.store.repository import Store
 
     return Store.open(address, create=False)
+
+
+def open_store_as_is(address: str) -> Store:
+    """Open a store that exists, without upgrading it. Raises UsageError."""
+    from benchgate.store.database import Address
+    from benchgate.store.repository import Store
+
+    found = Store.open_as_is(address)
+    if found is not None:
+        return found
+    where = Address.parse(address)
+    if where.path is not None and not where.path.exists():
+        raise UsageError(f"there is no file {where.shown}; check the address (--store, BENCHGATE_STORE)")
+    raise UsageError(
+        f"there is no store of this benchgate's schema at {where.shown}; check the address, or bring an older one to "
+        f"it with `benchgate store upgrade --store {quote(where.shown)}`"
+    )
 
 
 def find_run(store: Store, reference: str) -> str:

@@ -537,15 +537,16 @@ def verdict_server(
 
     Example: benchgate verdict-server --host 0.0.0.0 --store postgresql://db/runs
     """
-    from benchgate.release.server import ServerSettings, VerdictServer, opened
+    from benchgate.release.server import ServerSettings, VerdictServer
 
     max_age_s = _duration_s("--max-age", max_age)
-    with opened(store):
+    with options.open_store_as_is(store):
         pass  # a missing store is reported now, and not at the first query
     try:
         server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, log))
     except (OSError, OverflowError) as error:
-        raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}") from error
+        remedy = "give another --port, or a --host of this machine"
+        raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}; {remedy}") from error
     with server:
         inform(f"benchgate: answering on {server.url}")
         server.serve_forever()

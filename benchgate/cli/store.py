@@ -27,7 +27,6 @@ from benchgate.units import parse_duration_s, show_size
 if TYPE_CHECKING:
     from benchgate.pipeline.import_load import ImportMetadata
     from benchgate.store.merge import ImportResult
-    from benchgate.store.repository import Store
     from benchgate.store.retention import Removed, Sizes
 
 # The values of `FileFormat`, whose module is slow to import.
@@ -293,7 +292,7 @@ def check(
     """
     from benchgate.store.database import Address
 
-    with _opened(store) as opened:
+    with options.open_store_as_is(store) as opened:
         checked = opened.check(figures=figures)
     number = len(checked.findings)
     if output is ResultFormat.JSON:
@@ -339,7 +338,7 @@ def info(store: options.StoreOption = options.STORE, output: options.ResultForma
     from benchgate.pipeline.environment import utc_now
 
     now = utc_now()
-    with _opened(store) as opened:
+    with options.open_store_as_is(store) as opened:
         sizes = opened.sizes(now)
     if output is ResultFormat.JSON:
         runs = [{"suite": suite, "status": status, "n": n} for (suite, status), n in sizes.runs.items()]
@@ -374,23 +373,6 @@ def _info_lines(sizes: Sizes, now: str, screen: Screen) -> Iterator[str]:
         age = f"more than {days} days" if days else "any age"
         ages.append((age, f"{len(old):,}", show_size(sum(run.n_bytes for run in old))))
     yield from fitting_table(screen, ("age", "runs", "size"), ages, right=(1, 2), indent="  ")
-
-
-def _opened(address: str) -> Store:
-    """Open a store without upgrading it."""
-    from benchgate.store.database import Address
-    from benchgate.store.repository import Store
-
-    found = Store.open_as_is(address)
-    if found is not None:
-        return found
-    where = Address.parse(address)
-    if where.path is not None and not where.path.exists():
-        raise UsageError(f"there is no file {where.shown}; check the address (--store, BENCHGATE_STORE)")
-    raise UsageError(
-        f"there is no store of this benchgate's schema at {where.shown}; check the address, or bring an older one to "
-        f"it with `benchgate store upgrade --store {quote(where.shown)}`"
-    )
 
 
 def gc(

@@ -228,6 +228,10 @@ MISTAKES = [
     # Stored runs.
     Mistake("no store yet", "gate --store none.db", "there is no benchgate store", "at none.db", "check the address",
             "make one with `benchgate run`"),
+    Mistake("verdict server without a store", "verdict-server --store none.db", "there is no file", "none.db",
+            "check the address", "--store, BENCHGATE_STORE"),
+    Mistake("verdict server at a foreign address", "verdict-server --host 203.0.113.9", "nothing can listen there",
+            "--host 203.0.113.9", "give another --port", "a --host of this machine"),
     Mistake("mistyped label", "gate goood", "no run is called", "'goood'", "did you mean", "good?"),
     Mistake("mistyped label to show", "show hlaf", "no run is called", "'hlaf'", "did you mean", "half?"),
     Mistake("list of a mistyped suite", "runs --suite made-pu", "no stored run matches", "--suite made-pu",
