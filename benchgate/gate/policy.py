@@ -97,8 +97,14 @@ def scales_of(evidence: Evidence) -> dict[str, bool]:
 
 
 def specs_over(suite: Suite, continuous: Mapping[str, bool]) -> Iterator[CheckSpec]:
-    """Yield the policy's checks over the observed tasks, of which `continuous` ones have scores by degrees."""
-    names = {suite.unit_name(task): scored for task, scored in continuous.items()}
+    """Yield the policy's checks over the observed tasks, of which `continuous` ones have scores by degrees.
+
+    A group with one such task has scores by degrees itself, whatever the order of its tasks.
+    """
+    names: dict[str, bool] = {}
+    for task, scored in continuous.items():
+        name = suite.unit_name(task)
+        names[name] = names.get(name, False) or scored
     for check in suite.gate.checks:
         if check.metric in TELEMETRY_METRICS:  # a server is that of its whole stage, whatever classes it has
             for stage in dict.fromkeys(

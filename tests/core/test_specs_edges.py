@@ -68,6 +68,15 @@ def test_a_group_is_scored_by_degrees_where_one_of_its_tasks_is() -> None:
     assert judged_units(of_accuracy, suite, compare(evidence)) == {"u": ("u",)}
 
 
+@pytest.mark.parametrize("tasks", [("g/a", "g/b"), ("g/b", "g/a")])
+def test_a_group_of_both_kinds_is_judged_in_whatever_order_its_tasks_come(tasks: tuple[str, str]) -> None:
+    suite = suite_of([ACCURACY, SCORE], ["g", "s", "u"])
+    answers = {"g/a": GRADED, "g/b": EXACT, "s": GRADED, "u": EXACT}
+    evidence = evidence_of(suite, {name: (answers[name], answers[name]) for name in (*tasks, "s", "u")})
+    judged = {spec.id: dict(judged_units(spec, suite, compare(evidence))) for spec in concrete_checks(suite, evidence)}
+    assert judged == {"accuracy": {"u": ("u",)}, "score@g": {"g": tasks}, "score@s": {"s": ("s",)}}
+
+
 def test_a_group_is_all_of_its_tasks_and_a_second_asking_is_none() -> None:
     suite = suite_of([ACCURACY], ["g", "t"])
     tasks = {name: (EXACT, EXACT) for name in ("g/a", "t", "g/b", "g/c")}
