@@ -41,8 +41,10 @@ def test_blocks_that_failed_altogether_are_no_better_than_slow_ones_under_a_late
     verdict = judge(suite, down)
     assert verdict.checks[0].outcome is Outcome.INCONCLUSIVE
     assert verdict.outcome is Outcome.INVALID  # 180 requests failed, and nothing in this policy counts them
-    mostly = in_blocks(measured(suite), {0, 1, 3, 4, 6}, Arm.CANDIDATE, measured(suite, Effect(failed=60)))
-    assert judge(suite, mostly).outcome is Outcome.BLOCK
+    for blocks, outcome in (({0, 1, 3, 4, 6}, Outcome.INCONCLUSIVE), (set(range(8)), Outcome.BLOCK)):
+        for bad in (Effect(failed=60), Effect(slowdown=8)):
+            mostly = in_blocks(measured(suite), blocks, Arm.CANDIDATE, measured(suite, bad))
+            assert judge(suite, mostly).checks[0].outcome is outcome
 
 
 def test_gains_over_baseline_answers_that_were_cut_do_not_pay_for_real_losses() -> None:

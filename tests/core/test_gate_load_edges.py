@@ -122,6 +122,18 @@ def test_a_block_whose_quantile_has_no_logarithm_hides_no_breach_and_makes_no_pa
     assert outcome(slo(at_once)) is Outcome.INCONCLUSIVE
 
 
+def test_failures_of_one_block_alone_show_no_more_of_an_slo_than_its_slow_answers() -> None:
+    """A tenth of the requests is beyond an SLO of the p95, all in one block of ten: that may not happen again."""
+    fine = [both(i, [0.02], spread_s(0.02, 40, i)) for i in range(9)]
+    for bad in (0.09, None):
+        found = slo([*fine, both(9, [0.02], [bad] * 40)], q=0.95)
+        assert outcome(found) is Outcome.INCONCLUSIVE
+        assert found.limits is not None and found.limits.lower <= 0.05
+    assert "1 blocks give no interval" in said(slo([both(0, [0.02], [None] * 40)]))
+    often = [both(i, [0.02], [*spread_s(0.02, 30, i), *[None] * 10]) for i in range(10)]
+    assert outcome(slo(often, q=0.95)) is Outcome.BLOCK
+
+
 @pytest.mark.parametrize(("at_slo", "says"), [(0.05, Outcome.PASS), (0.0501, Outcome.INCONCLUSIVE)])
 def test_a_request_just_at_its_slo_is_within_it(at_slo: float, says: Outcome) -> None:
     blocks = [both(i, [0.02], [0.03, 0.03, 0.03, at_slo, at_slo]) for i in range(2)]

@@ -42,6 +42,7 @@ from benchgate.model.metric import COST_METRICS, LATENCY_METRICS, METRICS, THROU
 from benchgate.model.records import FloatArray
 from benchgate.model.request_metrics import LATENCIES
 from benchgate.model.run import Evidence, LoadObservation
+from benchgate.stats.clusters import effective_sample_size, miss_share_p
 from benchgate.stats.distributions import Limits, binom_sf
 from benchgate.stats.means import MeanTest, VarianceComponent, combined_t, paired_t, sign_test_p
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
@@ -325,12 +326,15 @@ def against_bound(estimate: Estimate, comparison: Comparison, measure: Measure, 
 def _quantile_against_bound(
     estimate: Estimate, measure: Measure, blocks: list[LoadObservation], per_block: FloatArray, alpha: float
 ) -> None:
-    """Estimate a quantile over requests. A block whose quantile is infinite leaves no upper limit."""
+    """Estimate a quantile over requests.
+
+    A block whose quantile is infinite leaves no upper limit and no t over blocks. Requests of a block share its bad
+    moments there too, so as many beyond the bound are tested on the effective number of requests.
+    """
     q, slo, trace = measure.q, estimate.margin, estimate.trace
-    pooled = np.concatenate(
-        [_one_per_request(measure.metric, block, q) * measure.restated(1.0, [block]) for block in blocks]
-    )
-    pooled = pooled[~np.isnan(pooled)]
+    each = [_one_per_request(measure.metric, block, q) * measure.restated(1.0, [block]) for block in blocks]
+    each = [values[~np.isnan(values)] for values in each]
+    pooled = np.concatenate(each)
     value = request_metrics.quantile(pooled, q)
     n = len(pooled)
     order = order_statistic_limits(pooled, q, alpha, trace=trace)
@@ -356,6 +360,16 @@ def _quantile_against_bound(
         trace.limits(over_blocks, f"exp({digits(test.limits.lower)})", f"exp({digits(test.limits.upper)})")
         limits, p_value = order.widened(over_blocks), max(test.p_value, p_value)
         trace_widest(trace, "the wider limit on each side; the larger p-value", limits, p_value)
+    else:
+        within, totals = [int(np.count_nonzero(values <= slo)) for values in each], [len(values) for values in each]
+        over_effective = miss_share_p(within, totals, 1 - q, alpha)
+        if over_effective is None:
+            raise too_few(len(per_block))
+        p_value = max(over_effective, p_value)
+        if p_value > alpha:
+            limits = Limits(min(limits.lower, slo), math.inf)
+        effective_sample_size(within, totals, alpha, trace)
+        trace_widest(trace, "as many beyond the bound of n* requests; the larger p-value", limits, p_value)
     estimate.candidate = estimate.value = value
     estimate.limits, estimate.p_value = limits, p_value
     estimate.n, estimate.n_unit = n, "sessions" if measure.metric == "session_e2e" else "requests"
