@@ -230,6 +230,21 @@ def test_a_gain_is_implausible_where_five_points_are_shown(gained: int, lower: f
     assert guard("gain-plausible", {"t": (Answers(theirs), Answers(ours))}).tripped is tripped
 
 
+def test_one_of_many_tasks_gains_by_chance_what_one_alone_must_not() -> None:
+    """28 of 400 gained show 5 points at alpha, and not at a tenth of it; 60 show them among ten tasks too."""
+    same = {f"g/{i}": (WELL, WELL) for i in range(9)}
+    for gained, tripped in ((28, False), (60, True)):
+        task = (Answers(right_but(400, *range(gained))), Answers([1.0] * 400))
+        assert guard("gain-plausible", {"g/t": task}).tripped
+        assert guard("gain-plausible", {"g/t": task, **same}, ["g"]).tripped is tripped
+
+
+def test_a_gain_of_a_whole_group_is_seen_where_none_of_its_tasks_shows_it() -> None:
+    tasks = {f"g/{i}": (Answers(right_but(100, *range(10))), Answers([1.0] * 100)) for i in range(20)}
+    assert guard("gain-plausible", tasks, ["g"]).tripped
+    assert not guard("gain-plausible", tasks).tripped
+
+
 @pytest.mark.parametrize(
     ("least", "most", "tripped"),
     [("60%", "65%", False), ("55%", "60%", False), ("61%", "70%", True), ("50%", "59%", True)],

@@ -334,24 +334,32 @@ _IMPLAUSIBLE_GAIN = 0.05
 def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
     """Flag a gain that more likely shows a broken baseline than a better candidate.
 
-    The candidate is shown to be more than 5 points better than its baseline, and no `expect` confirms the baseline's
-    score. For scores by degrees, 5 points are 5 % of 1, or of the largest score if that is above 1.
+    The candidate is shown (Bonferroni) to be more than 5 points better than its baseline on a task or group, and no
+    `expect` confirms the baseline's score. For scores by degrees, 5 points are 5 % of 1, or of the largest score if
+    that is above 1.
     """
-    for task, found in evals.paired.items():
-        if isinstance(found, CannotJudge) or len(found) < 2 or _scores_as_expected(task, evals.paired, suite):
-            continue
-        turned, most = ScorePairs(found.candidate, found.baseline), 1.0
-        if found.continuous:
-            most = max(1.0, float(np.max(np.abs([found.baseline, found.candidate]))))
-            gain = score_regression(turned, suite.gate.alpha, np.random.default_rng(suite.seed))
+    parts = {task: [found] for task, found in evals.paired.items() if not isinstance(found, CannotJudge)}
+    parts = {task: found for task, found in parts.items() if not _scores_as_expected(task, evals.paired, suite)}
+    groups: dict[str, list[Pairs]] = {}
+    for task, found in parts.items():
+        groups.setdefault(suite.unit_name(task), []).extend(found)
+    parts |= {name: found for name, found in groups.items() if len({one.continuous for one in found}) == 1}
+    tested = {name: found for name, found in parts.items() if sum(map(len, found)) >= 2}
+    alpha = suite.gate.alpha / max(1, len(tested))  # one of many small tasks gains as much by chance
+    for name, found in tested.items():
+        theirs, ours = (np.concatenate([getattr(one, side) for one in found]) for side in ("baseline", "candidate"))
+        turned, most = ScorePairs(ours, theirs), 1.0
+        if found[0].continuous:
+            most = max(1.0, float(np.max(np.abs([theirs, ours]))))
+            gain = score_regression(turned, alpha, np.random.default_rng(suite.seed))
         else:
-            gain = accuracy_regression([turned], suite.gate.alpha)
+            gain = accuracy_regression([turned], alpha)
         if gain.limits.lower > _IMPLAUSIBLE_GAIN * most:
             remedy = (
                 "look for truncated, cached or mis-templated baseline answers; where there are none, say in `expect` "
                 "where the baseline is known to score"
             )
-            better = f"the candidate is better than the baseline by more than 5 points on {task}"
+            better = f"the candidate is better than the baseline by more than 5 points on {name}"
             return Violation(f"{better}, which is not plausible", remedy)
     return None
 
