@@ -61,11 +61,11 @@ def ttft_sent_s(columns: RequestColumns) -> FloatArray:
 def ttfot_s(columns: RequestColumns) -> FloatArray:
     """Return first chunk with output beyond reasoning minus intended send; +inf for a failed request.
 
-    It is +inf too for a success whose tokens were all reasoning. All are NaN if no request of the stage has such a
-    chunk: either nobody answered or runs before 0.2.0 did not record it.
+    It is +inf too for a success whose tokens were all reasoning. All are NaN if requests of the stage succeeded and
+    none has such a chunk: runs before 0.2.0 did not record it.
     """
     there: BoolArray = columns.first_answer_ns != ABSENT
-    if not there.any():
+    if not there.any() and succeeded(columns).any():
         return np.full(len(columns), np.nan)
     return np.where(there, _latency(columns, columns.first_answer_ns - columns.intended_ns), np.inf)
 

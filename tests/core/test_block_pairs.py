@@ -115,6 +115,25 @@ def test_a_quantile_of_blocks_together_is_that_of_all_their_requests() -> None:
     assert pairs(blocks_of(6, 60), P95).together == 1
 
 
+def answered(ttfts_s: Sequence[float | None], *, reasoning_alone: bool = False) -> RequestColumns:
+    """Requests whose first token is of the answer, unless all they wrote was reasoning."""
+    records = [record(i, ttft_s) for i, ttft_s in enumerate(ttfts_s)]
+    firsts = [None if reasoning_alone or not one.chunk_ns else one.chunk_ns[0] for one in records]
+    return RequestColumns.pack([replace(r, first_answer_ns=at) for r, at in zip(records, firsts, strict=True)])
+
+
+def test_a_block_without_any_answer_stays_in_its_group() -> None:
+    """A p90 takes four blocks of ten together, of which the candidate fails one, or only reasons in it."""
+    measure, blocks = Measure("ttfot", 0.9), blocks_of(8, 10)
+    well = [tuple(replace(one, requests=answered([0.02] * 10)) for one in pair) for pair in blocks]
+    assert pairs([(theirs, ours) for theirs, ours in well], measure).harm == pytest.approx([0, 0])
+    failed, silent = answered([None] * 10), answered([0.02] * 10, reasoning_alone=True)
+    broken = [(theirs, replace(ours, requests=failed) if ours.block % 4 == 1 else ours) for theirs, ours in well]
+    assert list(pairs(broken, measure).harm) == [math.inf, math.inf]
+    broken[1] = (broken[1][0], replace(broken[1][1], requests=silent))
+    assert "the candidate has no value for this metric" in problem(broken, measure)
+
+
 def test_too_few_requests_for_two_groups_are_no_quantile_and_two_blocks_are_too_few_by_themselves() -> None:
     assert "p95 is not estimable from 3 blocks of 20 requests" in problem(blocks_of(3, 20), P95, Outcome.INCONCLUSIVE)
     assert len(pairs(blocks_of(2, 20), P95).harm) == 1  # of which nobody makes an interval

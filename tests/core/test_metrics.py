@@ -255,6 +255,10 @@ def test_answer_that_never_began_is_infinitely_late_beside_ones_that_did() -> No
     assert (values[0], list(values[1:])) == (pytest.approx(40 * NS), [math.inf, math.inf])
 
 
+def test_ttfot_is_infinite_where_every_request_failed() -> None:
+    assert list(request_metrics.ttfot_s(columns(BROKEN, BROKEN))) == [math.inf, math.inf]
+
+
 def test_ttfot_is_unknown_where_nobody_kept_it() -> None:
     values = request_metrics.ttfot_s(columns(ANSWERED, BROKEN))
     assert np.isnan(values).all()

@@ -369,9 +369,11 @@ def priced(
 
 
 def value_of(executions: Sequence[LoadObservation], measure: Measure) -> float | None:
-    """Return the value of one block, or of the pooled requests of several."""
+    """Return the value of one block, or of the pooled requests of several; None if those of one block have none."""
     if len(executions) == 1:
         return block_value(executions[0], measure.metric, measure.q)
+    if any(len(one.requests) and block_value(one, measure.metric, measure.q) is None for one in executions):
+        return None
     values = [LATENCIES[measure.metric](execution.requests) for execution in executions]
     return request_metrics.quantile(np.concatenate(values), measure.q)
 
