@@ -64,6 +64,16 @@ def test_a_reference_that_cannot_be_held_against_is_invalid_and_shows_the_candid
     assert outcome(against_baseline(SOUND, reference=SOUND[:1])) is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.parametrize(("failing", "says"), [(1, Outcome.INCONCLUSIVE), (8, Outcome.BLOCK)])
+def test_failed_blocks_are_held_against_the_other_candidate_and_not_against_the_baseline(
+    failing: int, says: Outcome
+) -> None:
+    """Both candidates are slower than their baseline alike, and only the second one fails blocks."""
+    slower = [both(i, [0.02], [0.03]) for i in range(8)]
+    found = against_baseline([*slower[failing:], *[both(i, [0.02], [None]) for i in range(failing)]], reference=slower)
+    assert outcome(found) is says
+
+
 def test_a_stage_whose_requests_have_no_such_value_has_no_mean() -> None:
     blocks = [(block(Arm.BASELINE, i, []), block(Arm.CANDIDATE, i, [])) for i in range(4)]
     estimate = estimate_of({"metric": "ttft", "margin": "5%", "statistic": "mean"}, compared(blocks))

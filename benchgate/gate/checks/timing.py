@@ -203,7 +203,7 @@ def against_baseline(
         raise invalid(reason, "compare with a run that was promoted")
     allowed = allowance(estimate, spec, measure, baseline)
     if np.isinf(judged.harm).any():
-        _test_signs(estimate, judged.harm)
+        _test_failed_blocks(estimate, *(pairs.harm for pairs in measured))
         return
 
     def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest:
@@ -282,13 +282,21 @@ def trace_margin(estimate: Estimate, measure: Measure, spec: CheckSpec) -> None:
     estimate.trace.made("margin, either way" if two_sided else "margin", formula, estimate.margin)
 
 
-def _test_signs(estimate: Estimate, ratios: FloatArray) -> None:
-    """Test signs alone, because the candidate failed so many requests that a value is infinite."""
-    p_value = sign_test_p(ratios - (estimate.margin if estimate.rule.breach else estimate.least))
+def _test_failed_blocks(estimate: Estimate, ratios: FloatArray, reference: FloatArray | None = None) -> None:
+    """Test blocks of which some have an infinite value, because the candidate failed so many requests.
+
+    Beside its own baseline by signs alone. Against a reference run, in which no block is infinite, by Fisher's exact
+    test of the infinite ones: signs beside the own baseline would not tell the two candidates apart.
+    """
     failed = int(np.isinf(ratios).sum())
+    if reference is None:
+        p_value = sign_test_p(ratios - (estimate.margin if estimate.rule.breach else estimate.least))
+        estimate.method = "exact sign test over blocks"
+    else:
+        p_value = math.comb(len(ratios), failed) / math.comb(len(ratios) + len(reference), failed)
+        estimate.method = "Fisher's exact test of the blocks without a finite value in both runs"
     estimate.value, estimate.limits = math.inf, Limits(lower=-math.inf, upper=math.inf)
     estimate.p_value = min(1.0, 2 * p_value) if estimate.rule.two_sided and p_value is not None else p_value
-    estimate.method = "exact sign test over blocks"
     estimate.notes.append(
         f"in {failed} of {len(ratios)} blocks the candidate has no finite value, because its requests failed"
     )
