@@ -173,6 +173,22 @@ def test_more_than_one_answer_in_a_hundred_beyond_chance_trips(guard: Guard, bro
     assert not guard(of_all, SUITE).tripped  # 4 of 480 are less than a hundredth
 
 
+def of_stages(count: int) -> Suite:
+    """The suite with so many stages more, in which nothing was measured."""
+    assert SUITE.load is not None
+    more = [SUITE.load.sweep[0].model_copy(update={"name": f"more-{i}"}) for i in range(count)]
+    return SUITE.model_copy(update={"load": SUITE.load.model_copy(update={"sweep": (*SUITE.load.sweep, *more)})})
+
+
+@pytest.mark.parametrize(("guard", "broken"), [(answers_there, SILENT), (text_not_degenerate, BLANK)])
+def test_of_many_stages_one_differs_by_chance(guard: Guard, broken: dict[str, int]) -> None:
+    for count, trips in ((6, False), (9, True)):  # once in 32, and once in 256
+        found = saying(sound(), Arm.CANDIDATE, rows(count, **broken))
+        one_block = replace(found, load=tuple(o for o in found.load if o.block == 0))
+        assert guard(one_block, SUITE).tripped
+        assert guard(one_block, of_stages(4)).tripped is trips
+
+
 @pytest.mark.parametrize(("more", "fewer", "trips", "warns"), [
     (20, 10, True, False), (20, 11, False, True), (12, 11, False, False),
 ])  # fmt: skip

@@ -151,6 +151,10 @@ def test_a_few_answers_that_end_at_once_are_chance() -> None:
     assert not same_work(few, SUITE).tripped  # 4 of 60: more than 1 %, and by chance once in 8
     six = tuple(shortened(6, 1, "stop")(o) if (o.arm, o.block) == (Arm.CANDIDATE, 0) else o for o in evidence.load)
     assert same_work(replace(evidence, load=six), SUITE).tripped  # 1.25 %, and by chance once in 32
+    assert SUITE.load is not None
+    stages = [SUITE.load.sweep[0].model_copy(update={"name": name}) for name in ("c4", "c8", "c16")]
+    three = SUITE.model_copy(update={"load": SUITE.load.model_copy(update={"sweep": tuple(stages)})})
+    assert not same_work(replace(evidence, load=six), three).tripped  # of three stages, once in 11
 
 
 @pytest.mark.parametrize("arm", Arm)

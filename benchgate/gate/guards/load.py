@@ -335,12 +335,14 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     Among the requests that both arms answered: the candidate's answers are less than half as long in total; or it ends
     at once where the baseline writes eight tokens or more, in over 1 % more requests than the reverse; or one arm
     reaches the requested length in 99 % of its answers and the other in over 1 % fewer. The last two must be
-    significant (exact McNemar). An answer ends at once after two tokens, or after fewer than eight if the other arm's
-    is longer by more than twice the ratio that 99 % of the candidate's lengths to the baseline's stay within. An
-    answer of a fixed length must be that long, or one token less and at least 95 %, whatever its finish reason. Between
-    0.5 and 0.9 of the length a check warns; longer answers of the candidate show in its cost.
+    significant (exact McNemar, Bonferroni). An answer ends at once after two tokens, or after fewer than eight if the
+    other arm's is longer by more than twice the ratio that 99 % of the candidate's lengths to the baseline's stay
+    within. An answer of a fixed length must be that long, or one token less and at least 95 %, whatever its finish
+    reason. Between 0.5 and 0.9 of the length a check warns; longer answers of the candidate show in its cost.
     """
-    for place in traffic_classes(suite):
+    places = traffic_classes(suite)
+    alpha = suite.gate.alpha / max(1, len(places))  # one of many stages differs as much by chance
+    for place in places:
         tokens, to_limit = _lengths(run, place)
         n, (baseline, candidate) = len(tokens), tokens.sum(axis=0).tolist()
         if n == 0:
@@ -349,12 +351,12 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
             what = f"the candidate's answers are {candidate / baseline:.2f} times as long as the baseline's"
             return Violation(f"stage {place.name}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
         silent, reverse = (int(np.count_nonzero(ended)) for ended in _ended_at_once(tokens))
-        if is_significantly_more(silent, reverse, n, suite.gate.alpha):
+        if is_significantly_more(silent, reverse, n, alpha):
             what = f"{silent} of {n} answers of the candidate end at once where the baseline's go on"
             return Violation(f"stage {place.name}: {what}, {reverse} the reverse (bound {_POINT:.0%})", _SHORTER)
         counts = to_limit.sum(axis=0)
         fewer, more = sorted(int((~to_limit[:, a] & to_limit[:, 1 - a]).sum()) for a in (0, 1))
-        if counts.max() >= _TO_THE_LIMIT * n and is_significantly_more(more, fewer, n, suite.gate.alpha):
+        if counts.max() >= _TO_THE_LIMIT * n and is_significantly_more(more, fewer, n, alpha):
             what = f"{counts[0]} of {n} answers of the baseline and {counts[1]} of the candidate"
             return Violation(f"stage {place.name}: {what} reach the requested length (bound {_POINT:.0%})", _ALIKE)
     return None

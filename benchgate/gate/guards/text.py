@@ -92,8 +92,8 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
     """Flag requests with an answer from one arm and only reasoning, or nothing visible, from the other.
 
     Among the requests that both arms completed, one arm has no answer (no visible character and no tool call outside
-    the reasoning) in over 1 % more than the other, significantly (exact McNemar) and at least twice as often on that
-    arm alone. Less than twice *warns*. Two models that both reason until the limit do not differ.
+    the reasoning) in over 1 % more than the other, significantly (exact McNemar, Bonferroni) and at least twice as
+    often on that arm alone. Less than twice *warns*. Two models that both reason until the limit do not differ.
     """
     remedy = (
         "give both arms equal reasoning settings and room for the answer (`output`), or find out why some are empty"
@@ -153,13 +153,15 @@ def _more_marked(
     """
     caution: Caution | None = None
     any_known = False
-    for place in traffic_classes(suite):
+    places = traffic_classes(suite)
+    alpha = suite.gate.alpha / max(1, len(places))  # one of many stages differs as much by chance
+    for place in places:
         for what, marks in kinds.items():
             alone, n = _marked_alone(run, place.name, marks)
             any_known = any_known or n > 0
             worse = max(Arm, key=lambda arm: alone[arm])
             more, fewer = alone[worse], alone[worse.other]
-            if not is_significantly_more(more, fewer, n, suite.gate.alpha):
+            if not is_significantly_more(more, fewer, n, alpha):
                 continue
             found = f"{more} of {n} answers of the {worse.value} alone {what}, {fewer} of the {worse.other.value} alone"
             reason = f"stage {place.name}: {found} (bound 1% apart)"
