@@ -133,7 +133,8 @@ def _score_verified(
     answers = {arm: {name: list(_answers_of(work.plan, found, arm, name)) for name in stages} for arm in targets}
     work.progress.begin(Phase("answers under load", len(work.plan.verified) * len(targets)))
     for observation in score_answers(targets, tasks, answers, quality, work.suite.limits, work.log_dir):
-        writer.add(observation)
+        if observation.task not in work.completed.tasks:  # an earlier session stored its scores
+            writer.add(observation)
         work.progress.step(f"{observation.task} on {observation.arm}")
 
 

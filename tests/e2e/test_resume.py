@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -178,6 +179,45 @@ def test_looks_keep_their_decision_and_a_search_goes_on_with_those_it_had(tmp_pa
     assert max(Counter((seen.stage, seen.arm, seen.block) for seen in looks).values()) == 1
     assert [seen.arm.value for seen in looks[:4]] == ["baseline", "candidate", "baseline", "candidate"]
     assert decision.evidence.resumptions[0].again == (f"look {looks[3].block + 1} at {looks[3].stage}",)
+
+
+class EndsScoring(Ends):
+    """Ends a run once the answers to one task among the load are scored on both arms, and others are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scored: list[str] = []
+
+    def step(self, done: str) -> None:
+        super().step(done)
+        if "@c2 on" in done:
+            self.scored.append(done.split(" on ")[0])
+            if self.scored.count(self.scored[-1]) == 2:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_scored_answers_among_the_load_are_stored_once(tmp_path: Path) -> None:
+    drills = Path(__file__).parents[2] / "suites" / "drills"
+    shutil.copytree(drills / "data", tmp_path / "data")
+    (tmp_path / "tasks").mkdir()
+    for name in ("say", "tell"):
+        task = (drills / "tasks" / "say.yaml").read_text().replace("task: say", f"task: {name}")
+        (tmp_path / "tasks" / f"{name}.yaml").write_text(task)
+    pace = sim_settings(ttft_s=0.005, itl_s=0.001, says_ratio=1.0)
+    with serve_sim(pace) as plain, serve_sim(pace) as other:
+        text = SUITE.replace("PLAIN", plain.url).replace("OTHER", other.url).replace("BLOCKS", "blocks: 2")
+        text = text.replace("concurrency: 2, requests: 8", "concurrency: 2, requests: 20, verify: 50%")
+        for place in ("", "stage: c2, "):
+            text += f"    - {{metric: accuracy, task: each, {place}margin: 45 points}}\n"
+        text += "quality: {tasks: [tasks/say.yaml, tasks/tell.yaml]}\n"
+        ends, suite = EndsScoring(), parse_suite(text, "resumed.yaml")
+        with pytest.raises(RunInterrupted):
+            run_suite(suite, tmp_path, options(tmp_path), ends)
+        decision, _ = gone_on(tmp_path, text)
+    counts = Counter((one.task, one.arm) for one in decision.evidence.quality)
+    assert counts == {(task, arm): 1 for task in ("say", "tell", "say@c2", "tell@c2") for arm in Arm}
+    assert "is measured once" not in decision.verdict.reason
 
 
 @pytest.mark.slow
