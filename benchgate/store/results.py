@@ -66,6 +66,7 @@ def save_verdict(
 
     Raises EvidenceError where `decided_at` is in the future by the store's clock.
     """
+    lock_name(connection, run_id)  # two who judge a run at once would give their verdicts one number
     clock.require_by_now(connection, run_id, [("verdict", decided_at)])
     outcome = _require_outcome(document)
     text = rows.to_json(dict(document), "the verdict")
@@ -162,6 +163,7 @@ def require_raw(connection: Connection, run_id: str) -> None:
 
 def save_metrics(connection: Connection, run_id: str, metrics: Sequence[MetricRow]) -> None:
     """Replace the metrics of a run."""
+    lock_name(connection, run_id)
     for metric in metrics:
         numbers = [number for number in (metric.value, metric.lower, metric.upper) if number is not None]
         if wrong := [number for number in numbers if not math.isfinite(number)]:

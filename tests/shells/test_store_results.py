@@ -164,6 +164,25 @@ def test_deciding_again_with_the_same_result_adds_nothing(store: Store) -> None:
     assert len(store.verdicts(run.id)) == 1
 
 
+def test_jobs_that_judge_a_run_at_once_store_all_their_verdicts(store_address: str) -> None:
+    jobs, each = 4, 8
+    with Store.open(store_address) as store:
+        run = write_run(store)
+    together = threading.Barrier(jobs)
+
+    def judge(job: int) -> None:
+        with Store.open(store_address) as store:
+            together.wait()
+            for number in range(each):
+                store.save_verdict(run.id, {"outcome": "PASS", "reason": f"{job} {number}", "checks": []})
+                store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft", "p50", "c4", None, float(job), 5)])
+
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(judge, range(jobs)))
+    with Store.open(store_address) as store:
+        assert len(store.verdicts(run.id)) == jobs * each and len(store.metrics(run.id)) == 1
+
+
 def test_verdict_without_a_known_outcome_is_refused(store: Store) -> None:
     run = write_run(store)
     for document in ({}, {"outcome": None}, {"outcome": "GREAT"}, {"outcome": "PASS", "x": math.nan}):
