@@ -76,6 +76,8 @@ def save_verdict(
     latest = fetch(connection, select(tables.verdict).where(*same, reached_by_now(connection)).order_by(*last).limit(1))
     if latest and latest[0]["document"] == text:
         return read_verdict(latest[0])
+    if decided_at is not None and latest:  # by another clock, or one that was set back: the later verdict stays later
+        decided_at = max(decided_at, latest[0]["decided_at"] or "")
     row = {"run_id": run_id, "compared_run_id": compared_run_id, "document": text, "decided_at": decided_at}
     sha256 = _verdict_sha256(row)
     stored = StoredVerdict(run_id, compared_run_id, outcome, dict(document), sha256, decided_at)

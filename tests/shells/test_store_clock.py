@@ -14,7 +14,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, Run, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.environment import utc_now
-from benchgate.store import clock
+from benchgate.store import clock, tables
 from benchgate.store.merge import RunSource, copy_store, import_runs
 from benchgate.store.migrate import opened
 from benchgate.store.queries import newest_runs
@@ -51,6 +51,14 @@ def ahead(store: Store, started_at: str = FUTURE, finished_at: str = LATER) -> R
     """A run that was stored while the clock was wrong."""
     with wrong_clock():
         return run_of(store, started_at, finished_at)
+
+
+def test_a_verdict_by_a_clock_that_was_behind_is_still_the_later_one(store: Store, store_address: str) -> None:
+    run = run_of(store)
+    store.save_verdict(run.id, {"outcome": "PASS", "checks": []}, decided_at="2026-11-20T14:02:00.000Z")
+    later = store.save_verdict(run.id, {"outcome": "BLOCK", "checks": []}, decided_at="2026-11-20T14:00:00.000Z")
+    assert store.own_outcome(run.id) is Outcome.BLOCK and store.own_verdict(run.id) == later
+    assert [verdict["outcome"] for verdict in whole_of(store_address, run.id).of(tables.verdict)] == ["PASS", "BLOCK"]
 
 
 def test_a_database_tells_what_time_it_is(store: Store) -> None:
