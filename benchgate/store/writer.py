@@ -234,6 +234,7 @@ class RunWriter:
             raise StoreError(f"run {self.run_id} cannot finish as running; it is complete or partial")
         rows.check_text(finished_at, "the run's finished_at")
         lossless = self._lost is None
+        finished_at = max(finished_at, self._run.started_at)  # the clock may have been set back since
         end = {"status": (status if lossless else RunStatus.PARTIAL).value, "finished_at": finished_at}
         self._end = end
         try:

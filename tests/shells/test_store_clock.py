@@ -61,6 +61,18 @@ def test_a_verdict_by_a_clock_that_was_behind_is_still_the_later_one(store: Stor
     assert [verdict["outcome"] for verdict in whole_of(store_address, run.id).of(tables.verdict)] == ["PASS", "BLOCK"]
 
 
+def test_a_run_whose_clock_was_set_back_is_sound_and_can_be_imported(
+    store: Store, store_address: str, tmp_path: Path
+) -> None:
+    run = run_of(store, started_at="2026-11-20T14:00:00.000Z", finished_at="2026-11-20T13:30:00.000Z")
+    assert store.run(run.id).finished_at == run.started_at
+    assert store.check().findings == ()
+    source = RunSource("here", lambda: whole_of(store_address, run.id))
+    with Store.open(str(tmp_path / "other.db")) as other:
+        (imported,) = import_runs(lambda: other._database, [source])
+        assert imported.problem is None and other.evidence(run.id).load
+
+
 def test_a_database_tells_what_time_it_is(store: Store) -> None:
     with store._database.reading() as connection:
         assert utc_now() < BY_THE_DATABASE(connection) < FUTURE
