@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, LargeBinary, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from benchgate.errors import EvidenceError, UsageError
@@ -24,6 +24,7 @@ from benchgate.store import clock, rows, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.integrity import validate_run
 from benchgate.store.locks import RunLocks, lock_name
+from benchgate.store.raw_records import RawBytes
 from benchgate.store.rows import Row, check_rows
 from benchgate.store.stored_run import (
     ORDERED_TABLES,
@@ -256,11 +257,16 @@ def _exclusive(database: Database, connection: Connection, run_id: str) -> Itera
 
 
 def insert_rows(connection: Connection, table: Table, found: Sequence[Row]) -> None:
-    """Insert rows with equal columns, by COPY on Postgres; triggers check each of them on both databases."""
+    """Insert rows with equal columns, by COPY on Postgres; triggers check each of them on both databases.
+
+    Raw records are kept in the rows: a file of the store that they came from is removed with the runs of that store.
+    """
     if not found:
         return
     if connection.dialect.name == "sqlite":
-        connection.execute(insert(table), list(found))
+        raw = {column.name for column in table.columns if isinstance(column.type, RawBytes)}
+        values = {name: bindparam(name, type_=LargeBinary() if name in raw else None) for name in found[0]}
+        connection.execute(insert(table).values(values), list(found))
         return
     # SQLAlchemy lacks COPY, so it is the driver's, and its errors are converted.
     quote = connection.dialect.identifier_preparer.quote

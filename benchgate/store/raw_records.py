@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, LargeBinary, select
+from sqlalchemy import Connection, LargeBinary, func, select, type_coerce
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -163,8 +163,9 @@ def names_of(connection: Connection, tables: Iterable[Any], run_id: str) -> list
     """Return the names of the files that hold records of this run and of no other."""
     names: set[str] = set()
     kept: set[str] = set()
-    for table in tables:
-        of_files = select(table.c.sha256).where(table.c.codec == PARQUET)
+    for table in tables:  # imported rows hold their bytes: a file of such a name is another store's
+        is_file = func.substr(type_coerce(table.c.data, LargeBinary), 1, len(_MARK)) == _MARK
+        of_files = select(table.c.sha256).where(table.c.codec == PARQUET, is_file)
         names |= set(connection.scalars(of_files.where(table.c.run_id == run_id)))
     for table in tables:
         others = select(table.c.sha256).where(table.c.run_id != run_id, table.c.sha256.in_(names))

@@ -21,6 +21,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, TextColumn
 from benchgate.model.run import ClientUse, LoadObservation, MetricRow, RunStatus
 from benchgate.store import raw_records, tables
+from benchgate.store.merge import copy_store
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from benchgate.store.stored_run import most_unpacked
@@ -125,6 +126,20 @@ def test_gc_removes_files_that_no_other_run_has(store: Store, folder: Path) -> N
     assert {run.run_id for run in gone.runs} == set(old)
     after = {file.name for file in folder.rglob("*.parquet")}
     assert len(before) == 2 and len(after) == 1 and after < before
+
+
+@pytest.mark.parametrize("cleaned", ["origin", "copy"])
+def test_gc_of_one_store_leaves_the_records_of_runs_that_another_imported(
+    store: Store, folder: Path, tmp_path: Path, cleaned: str
+) -> None:
+    with Store.open(str(tmp_path / "origin.db")) as origin:
+        for number in range(2):
+            stored(origin, answered(20, 4, 1.0, np.random.default_rng(number)))
+        assert [one.problem for one in copy_store(origin._database, store._database)] == [None, None]
+        one, other = (origin, store) if cleaned == "origin" else (store, origin)
+        assert one.remove_raw(one.expendable(Policy(), "2028-01-01T00:00:00Z"), now=DONE_AT, reason="store gc").runs
+        assert [len(other.evidence(run.id).load) for run in other.runs()] == [1, 1]
+        assert origin.check().findings == store.check().findings == ()
 
 
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "file:///etc/passwd", "a" * 63, "A" * 64])
