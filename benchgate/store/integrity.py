@@ -133,6 +133,9 @@ def check_store(database: Database, *, figures: bool = False) -> CheckReport:
                 whole = read_whole(connection, run_id)
             except EvidenceError:
                 continue  # its plan is missing, which is among the broken links
+            except StoreError as error:  # a lost file of raw records; the database raises other errors in here
+                findings.append(Finding(run_id, "raw records", str(error)))
+                continue
             found = list(check_run(whole))
             for place, instant in whole.instants():
                 if instant is not None and instant > latest:

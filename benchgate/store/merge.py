@@ -18,7 +18,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, LargeBinary, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from benchgate.errors import EvidenceError, UsageError
+from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, rows, tables
 from benchgate.store.database import Database, fetch
@@ -222,6 +222,9 @@ def copy_store(origin: Database, target: Database) -> Iterator[ImportResult]:
 def _import_run(target: Callable[[], Database], source: RunSource) -> ImportResult:
     try:
         whole = source.read()
+    except StoreError as exc:  # damaged, or a file of its raw records is lost
+        return ImportResult(source.name, None, str(exc))
+    try:
         validate_run(whole, source.name)
         if rows.read_run(whole.run, whole.of(tables.arm)).keeps_texts:
             target().restrict()

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, LargeBinary, Row, Table, Text, func, literal, select, text
 from sqlalchemy.exc import OperationalError
 
-from benchgate.errors import UsageError
+from benchgate.errors import StoreError, UsageError
 from benchgate.model.history import PromotionAction, current_promotions
 from benchgate.model.run import RunStatus
 from benchgate.store import clock, raw_records, results, stored_run, tables
@@ -102,8 +102,12 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
         raise UsageError(f"this machine's clock says {now}, and the store's at most {known}; set it, then remove runs")
     gone, stayed = list[RemovableRun](), list[tuple[str, str]]()
     for run in runs:
-        with database.reading() as connection:
-            damage = next(check_run(read_whole(connection, run.run_id), evidence_only=True), None)
+        try:
+            with database.reading() as connection:
+                damage = next(check_run(read_whole(connection, run.run_id), evidence_only=True), None)
+        except StoreError as error:
+            stayed.append((run.run_id, f"{error.message}; check the store"))
+            continue
         if damage is not None:
             stayed.append((run.run_id, f"{damage.place}: {damage.problem}; check the store"))
             continue

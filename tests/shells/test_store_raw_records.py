@@ -107,6 +107,24 @@ def test_a_changed_or_lost_file_is_damage(store: Store, folder: Path) -> None:
         store.evidence(run_id)
 
 
+def test_a_run_whose_file_is_lost_is_named_and_keeps_no_other_out(store: Store, folder: Path, tmp_path: Path) -> None:
+    lost, whole = (stored(store, answered(20, 4, 1.0, np.random.default_rng(number))) for number in range(2))
+    with store._database.reading() as connection:
+        of_lost = select(tables.observation.c.sha256).where(tables.observation.c.run_id == lost)
+        (name,) = connection.scalars(of_lost)
+    (file,) = folder.rglob(f"{name}.parquet")
+    file.unlink()
+    (finding,) = store.check().findings
+    assert finding.run_id == lost and f"{name}.parquet" in finding.problem
+    with Store.open(str(tmp_path / "copy.db")) as copy:
+        refused, imported = copy_store(store._database, copy._database)
+        assert refused.merged is None and refused.problem is not None and f"{name}.parquet" in refused.problem
+        assert imported.merged is not None and [run.id for run in copy.runs()] == [whole]
+    stored(store)  # so that both may be removed
+    gone = store.remove_raw(store.expendable(Policy(), "2028-01-01T00:00:00Z"), now=DONE_AT, reason="store gc")
+    assert ([run.run_id for run in gone.runs], [run_id for run_id, _ in gone.stayed]) == ([whole], [lost])
+
+
 def test_a_place_that_cannot_be_written_stores_nothing(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
