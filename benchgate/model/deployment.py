@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from typing import Any, TypeVar
 
 _SECONDS_PER_HOUR = 3600.0
 _TOKENS_PER_MILLION = 1_000_000.0
@@ -94,6 +96,38 @@ class Deployment:
     def release(self) -> str:
         """Return the fingerprint without the address: a promoted candidate is the next baseline, at another address."""
         return sha256_of({k: v for k, v in asdict(self).items() if k not in ("name", *_PRICE_FIELDS, "url")})
+
+
+_Dataclass = TypeVar("_Dataclass")
+_INT64 = range(-(2**63), 2**63)
+
+
+@functools.cache
+def _reader(kind: type[Any]) -> Callable[[object], Any]:
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter = TypeAdapter(kind)
+
+    def read(found: object) -> Any:
+        try:
+            return adapter.validate_python(found)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+    return read
+
+
+def from_json(kind: type[_Dataclass], found: object) -> _Dataclass:
+    """Read a JSON object as a dataclass. Raises ValueError for keys and types of values that it does not have."""
+    if not isinstance(found, Mapping):
+        raise ValueError("it is no JSON object")
+    if unknown := sorted(found.keys() - {one.name for one in fields(kind)}):  # type: ignore[arg-type]  # a dataclass
+        raise ValueError(f"its key {unknown[0]!r} is unknown")
+    if wide := [name for name, value in found.items() if isinstance(value, int) and value not in _INT64]:
+        raise ValueError(f"its {wide[0]} needs more than 64 bits")
+    read: _Dataclass = _reader(kind)(found)  # type: ignore[arg-type]  # a class is hashable
+    return read
 
 
 def flatten_json(values: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

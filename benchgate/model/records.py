@@ -287,7 +287,10 @@ class RequestColumns:
 
     @classmethod
     def from_columns(cls, columns: ColumnMap) -> RequestColumns:
-        """Read what `to_columns` wrote. Raises KeyError when a column that always existed is missing."""
+        """Read what `to_columns` wrote.
+
+        Raises KeyError when a column that always existed is missing, ValueError for columns that do not fit together.
+        """
         rows = len(columns["index"])
         found: dict[str, Any] = {}
         for name in (f.name for f in fields(cls)):
@@ -300,6 +303,12 @@ class RequestColumns:
                 found[name] = np.asarray(columns[name]).astype(NARROW_TYPES[name], copy=False)
             else:
                 found[name] = columns[name]
+        starts, chunks = found["chunk_start"], found["chunk_ns"]
+        lengths = {len(column) for name, column in found.items() if name not in ("chunk_start", "chunk_ns")}
+        if lengths != {rows} or len(starts) != rows + 1 or starts[0] != 0 or starts[-1] != len(chunks):
+            raise ValueError("the columns of its requests have different lengths")
+        if (np.diff(starts) < 0).any():
+            raise ValueError("the chunks of its requests overlap")
         return cls(**found)
 
 
@@ -506,11 +515,6 @@ def divergence_to_json(seen: DivergenceObservation) -> dict[str, object]:
     """Return everything of an observation but its items, as plain JSON."""
     meta = {field.name: getattr(seen, field.name) for field in fields(seen) if field.name != "items"}
     return {**meta, "passed_over": list(seen.passed_over)}
-
-
-def divergence_from_json(items: tuple[DivergenceItem, ...], meta: Mapping[str, Any]) -> DivergenceObservation:
-    """Rebuild an observation from its items and `divergence_to_json`."""
-    return DivergenceObservation(items, **{**meta, "passed_over": tuple(meta["passed_over"])})
 
 
 _LATER_FIELDS = frozenset(

@@ -14,7 +14,7 @@ from uuid import UUID
 import numpy as np
 
 from benchgate.errors import EvidenceError
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import Arm, Deployment, from_json
 from benchgate.model.history import Attempt, PastRun
 from benchgate.model.noise import NoiseProfile
 from benchgate.model.records import DivergenceObservation, EvalItem, RequestColumns, ShadowItem
@@ -194,12 +194,11 @@ class ClientUse:
 
     @classmethod
     def from_document(cls, found: Mapping[str, Any]) -> ClientUse:
-        """Read what `to_document` wrote. Raises KeyError, TypeError and ValueError for anything else."""
-        addresses = tuple(
-            WorkerAddresses(tuple(one["workers"]), tuple(one["resolved"]), tuple(one["connected"]), one["region"])
-            for one in found.get("addresses", ())
-        )
-        return cls(**{**found, "faults": tuple(found.get("faults", ())), "addresses": addresses})
+        """Read what `to_document` wrote. Raises ValueError for anything else."""
+        read = from_json(cls, found)
+        if read.workers < 1:
+            raise ValueError(f"{read.workers} workers; expected at least 1")
+        return read
 
     @property
     def cpu_share(self) -> float:

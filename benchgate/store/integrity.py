@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
-import numpy as np
 from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func, select, text
 
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
@@ -27,7 +26,7 @@ from benchgate.model import codec
 from benchgate.model.deployment import sha256_of
 from benchgate.model.metric import TREND_UNITS
 from benchgate.model.noise import NoiseProfile
-from benchgate.model.run import LoadObservation, MetricRow, RunStatus
+from benchgate.model.run import MetricRow, RunStatus
 from benchgate.model.verdict import Unit
 from benchgate.store import clock, raw_records, results, rows, tables
 from benchgate.store.database import Database, fetch
@@ -260,15 +259,7 @@ def _record_problem(table: Table, row: rows.Row) -> str | None:
     if table is tables.telemetry:
         rows.read_telemetry(row)
         return None
-    seen = rows.read_observation(row)
-    for requests in seen.parts if isinstance(seen, LoadObservation) else ():
-        n, starts = len(requests), requests.chunk_start
-        lengths = {name: len(column) for name, column in requests.to_columns().items()}
-        unequal = {name for name, length in lengths.items() if name not in ("chunk_start", "chunk_ns") and length != n}
-        if unequal or len(starts) != n + 1 or starts[0] != 0 or starts[-1] != len(requests.chunk_ns):
-            return "the columns of its requests have different lengths"
-        if (np.diff(starts) < 0).any():
-            return "the chunks of its requests overlap"
+    rows.read_observation(row)
     return None
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
-from benchgate.model.deployment import Arm, Deployment, engine_label, hardware_label, model_label, reports_hardware
+from benchgate.model.deployment import Arm, engine_label, hardware_label, model_label, reports_hardware
 from benchgate.model.history import Promotion, promotion_labels
 from benchgate.model.run import MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import clock, results, tables
+from benchgate.store import clock, results, rows, tables
 from benchgate.store.database import fetch
 from benchgate.store.evidence import MEASURED
 from benchgate.store.rows import Row
@@ -204,7 +204,7 @@ def trend(connection: Connection, name: str, suite: str | None, where: Mapping[s
         from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_mismatch  # slow to import
 
         for text in {row[2] for row in known}:
-            reason = price_mismatch(Deployment(**json.loads(text)))
+            reason = price_mismatch(rows.read_deployment(text))
             doubts[text] = None if reason is None else f"{PRICE_MISMATCH}: it {reason}"
     points = []
     for run_id, _, deployment, role, stage, task, value, n, lower, upper in known:
@@ -226,7 +226,7 @@ def _deployment_reader(
     The database cannot parse them: Postgres rejects a NUL in JSON. A run's machine is in its own row, which is large,
     so it is read only for deployments that benchgate served itself.
     """
-    read = {text: Deployment(**json.loads(text)) for text in {row[2] for row in known}}
+    read = {text: rows.read_deployment(text) for text in {row[2] for row in known}}
     ours = {text for text, one in read.items() if one.url is None and not reports_hardware(one)}
     run = tables.run.c
     query = select(run.id, run.environment)

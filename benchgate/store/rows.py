@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model import codec
 from benchgate.model.columns import concatenate_columns, split_by_use
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import Arm, Deployment, from_json
 from benchgate.model.records import (
     ColumnMap,
     DivergenceItem,
@@ -22,7 +22,6 @@ from benchgate.model.records import (
     EvalItem,
     RequestColumns,
     ShadowItem,
-    divergence_from_json,
     divergence_to_json,
     pack_rows,
     unpack_rows,
@@ -46,8 +45,6 @@ from benchgate.model.run import (
 from benchgate.model.telemetry import (
     Counter,
     Gauge,
-    Replica,
-    Role,
     TelemetryMetric,
     TelemetrySample,
     TelemetryWindow,
@@ -172,7 +169,7 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
         suite, environment = json.loads(row["suite"]), json.loads(row["environment"])
         if not isinstance(suite, dict) or not isinstance(environment, dict):
             raise ValueError("its suite or environment is no JSON object")
-        deployments = {Arm(arm["role"]): _read_deployment(arm["deployment"]) for arm in arms}
+        deployments = {Arm(arm["role"]): read_deployment(arm["deployment"]) for arm in arms}
         status = RunStatus(row["status"])
     except UNREADABLE as exc:
         raise EvidenceError(f"run {row['id']}: its row or that of an arm cannot be read: {exc}") from exc
@@ -194,11 +191,12 @@ def read_run(row: Mapping[str, Any], arms: Sequence[Mapping[str, Any]]) -> Run:
     )
 
 
-def _read_deployment(text: str) -> Deployment:
-    found = Deployment(**json.loads(text))
-    for name in ("settings", "facts", "price_terms", "token_prices", "price_entry"):
-        if not isinstance(getattr(found, name), dict):
-            raise ValueError(f"`{name}` of a deployment is no JSON object")
+def read_deployment(text: str) -> Deployment:
+    """Return the deployment of an arm's row. Raises ValueError for a damaged one."""
+    found = from_json(Deployment, json.loads(text))
+    prices = [found.price_usd_per_hour or 0.0, *found.token_prices.values()]
+    if found.accelerators < 1 or not all(0 <= price < math.inf for price in prices):
+        raise ValueError("a deployment has no accelerator, or a price that is none")
     return found
 
 
@@ -282,20 +280,20 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             )
             rows = seen.recorded
         case "quality":
-            items, meta = unpack_rows(EvalItem, columns), {**meta, "harness": dict(meta["harness"])}
-            seen, rows = QualityObservation(_typed(row, "task", str), Arm(row["arm"]), items, **meta), len(items)
+            known = from_json(QualityObservation, {"task": row["task"], "arm": row["arm"], "items": (), **meta})
+            seen, rows = replace(known, items=(answers := unpack_rows(EvalItem, columns))), len(answers)
         case "divergence":
-            seen = divergence_from_json(unpack_rows(DivergenceItem, columns), meta)
-            rows = len(seen.items)
+            texts = from_json(DivergenceObservation, {"items": (), **meta})
+            seen, rows = replace(texts, items=(read := unpack_rows(DivergenceItem, columns))), len(read)
         case "shadow":
-            prompts = unpack_rows(ShadowItem, columns)
-            seen, rows = ShadowObservation(prompts, **meta), len(prompts)
+            prompts = from_json(ShadowObservation, {"items": (), **meta})
+            seen, rows = replace(prompts, items=(pairs := unpack_rows(ShadowItem, columns))), len(pairs)
         case "target_fault":
-            seen, rows = DeploymentFault(Arm(row["arm"]), **meta), 0
+            seen, rows = from_json(DeploymentFault, {"arm": row["arm"], **meta}), 0
         case "start":
-            seen, rows = ServerStart(Arm(row["arm"]), **meta), 0
+            seen, rows = from_json(ServerStart, {"arm": row["arm"], **meta}), 0
         case "error_budget":
-            seen, rows = BudgetReading(**meta), 0
+            seen, rows = from_json(BudgetReading, meta), 0
         case kind:
             raise EvidenceError(f"it is of the unknown kind {kind!r}; install a newer benchgate")
     if rows != row["n_rows"]:
@@ -359,26 +357,15 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     readings = _read_samples(columns, instants, "")
     if len(readings) != row["n_rows"]:
         raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
+    place = {name: row[name] for name in ("stage", "arm", "block", "position")}
     meta = json.loads(row["meta"])
-    return TelemetryWindow(
-        stage=row["stage"],
-        arm=Arm(row["arm"]),
-        block=row["block"],
-        position=row["position"],
-        engine=meta["engine"],
-        ended_s=meta["ended_s"],
-        drained=meta["drained"],
-        readings=readings,
-        problems=tuple(meta["problems"]),
-        replicas=tuple(
-            Replica(
-                known["name"],
-                None if known["role"] is None else Role(known["role"]),
-                _read_samples(columns, instants, f"{number}/"),
-            )
-            for number, known in enumerate(meta.get("replicas", ()))
-        ),
+    meta["replicas"] = [{"readings": (), **known} for known in meta.get("replicas", ())]
+    window = from_json(TelemetryWindow, {"readings": (), **place, **meta})
+    replicas = tuple(
+        replace(replica, readings=_read_samples(columns, instants, f"{number}/"))
+        for number, replica in enumerate(window.replicas)
     )
+    return replace(window, readings=readings, replicas=replicas)
 
 
 def is_plain_text(value: object) -> bool:

@@ -271,9 +271,11 @@ class Suite(Section):
             data = {key: value for key, value in data.items() if key != "calibration"}
         try:
             return cls.model_validate(data, by_name=True, by_alias=False, context={"stored": True})
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            fault = f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}"
+        except (ValidationError, UnicodeEncodeError) as error:  # the latter for half of a surrogate pair
+            fault = str(error)
+            if isinstance(error, ValidationError):
+                first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+                fault = f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}"
             raise EvidenceError(
                 f"this version of benchgate cannot read the run's suite ({fault}); use the version that made the run"
             ) from None

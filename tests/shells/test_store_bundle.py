@@ -131,6 +131,24 @@ def requests_with(**changed: Any) -> Change:
     return change
 
 
+def sealed_again(change: Change) -> Change:
+    """Makes a change, and hashes that fit it."""
+
+    def both(document: dict[str, Any]) -> None:
+        change(document)
+        resealed(document)
+
+    return both
+
+
+def workers(count: object) -> Change:
+    return sealed_again(in_json("meta", put(count, "client", "workers"), "observation", 0))
+
+
+def deployed(value: object, key: str) -> Change:
+    return sealed_again(in_json("deployment", put(value, key), "arm", 0))
+
+
 def judged(text: str, **row: Any) -> Change:
     """Gives the first verdict this text, and hashes that fit it."""
 
@@ -194,6 +212,12 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "requests of unlike lengths": (requests_with(sent_ns=np.zeros(3, dtype=np.int64)), "different lengths"),
     "requests without chunks": (requests_with(chunk_ns=np.zeros(0, dtype=np.int64)), "different lengths"),
     "chunks of two requests at once": (requests_with(chunk_start=np.array([0, 5, 1])), "its requests overlap"),
+    "a text of workers": (workers("two"), "valid integer"),
+    "no worker": (workers(0), "expected at least 1"),
+    "2**70 workers": (workers(2**70), "more than 64 bits"),
+    "nothing of workers": (workers(None), "valid integer"),
+    "a price that is a text": (deployed("cheap", "price_usd_per_hour"), "valid number"),
+    "a deployment of -1 accelerators": (deployed(-1, "accelerators"), "has no accelerator"),
     "meta that is a list": (lambda d: (put("[]", "observation", 0, "meta")(d), resealed(d)), "cannot be read"),
     "a status nobody knows": (put("done", "run", "status"), "its status is 'done'"),
     "complete without a hash": (put(None, "run", "evidence_sha256"), "it is complete, and no hash covers its evidence"),

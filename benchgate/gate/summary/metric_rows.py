@@ -301,13 +301,16 @@ class NumberPair:
             return None
         b_lower, b, b_upper, a_lower, a, a_upper = known
         down, up = math.hypot(a - a_lower, b_upper - b), math.hypot(a_upper - a, b - b_lower)
-        return Limits(math.expm1(a - b - down), math.expm1(a - b + up))
+        try:
+            return Limits(math.expm1(a - b - down), math.expm1(a - b + up))
+        except OverflowError:  # beyond any float
+            return None
 
     @property
     def change_beside_baselines_ratio(self) -> float | None:
         """Return the change of candidate over own baseline, which cancels differences of machine and day."""
         then, now = _change(self.reference_baseline, self.reference), _change(self.judged_baseline, self.judged)
-        return None if then is None or now is None or then <= -1 else (1 + now) / (1 + then) - 1
+        return None if then is None or now is None or then <= -1 else _finite((1 + now) / (1 + then) - 1)
 
 
 def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) -> tuple[NumberPair, ...]:
@@ -328,7 +331,12 @@ def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) ->
 def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
     if before is None or after is None or before.value == 0:
         return None
-    return after.value / before.value - 1
+    return _finite(after.value / before.value - 1)
+
+
+def _finite(ratio: float) -> float | None:
+    """Return a ratio; None for one that no float holds, which tells nothing."""
+    return ratio if math.isfinite(ratio) else None
 
 
 _TOLERANCE = 1e-9  # another machine may add in another order
