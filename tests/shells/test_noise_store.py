@@ -49,10 +49,10 @@ def test_profile_of_another_key_is_none(store: Store, changed: str) -> None:
 
 
 def test_run_knows_the_profile_of_its_baseline_that_was_there_when_it_ended(store: Store) -> None:
-    early = finished(store, at="2026-11-09T00:00:00Z")
-    profile = make_noise(finished(store, at="2026-11-10T00:00:00Z"), "2026-11-10T00:00:00Z")
-    late = finished(store, at="2026-11-11T00:00:00Z")
-    other = finished(store, at="2026-11-11T00:00:00Z", measurement_sha256="c" * 64)
+    early = finished(store, at="2026-11-20T13:00:00Z")
+    profile = make_noise(finished(store, at="2026-11-20T14:00:00Z"), "2026-11-20T14:00:00Z")
+    late = finished(store, at="2026-11-20T15:00:00Z")
+    other = finished(store, at="2026-11-20T15:00:00Z", measurement_sha256="c" * 64)
     store.save_noise_profile(profile)
     assert store.evidence(late.id).noise == profile
     assert store.evidence(early.id).noise is None
