@@ -189,6 +189,16 @@ def test_of_many_stages_one_differs_by_chance(guard: Guard, broken: dict[str, in
         assert guard(one_block, of_stages(4)).tripped is trips
 
 
+@pytest.mark.parametrize(("guard", "broken"), [(answers_there, SILENT), (text_not_degenerate, BLANK)])
+def test_a_few_answers_in_every_stage_are_no_chance(guard: Guard, broken: dict[str, int]) -> None:
+    found = saying(sound(), Arm.CANDIDATE, rows(2, **broken))
+    block = [o for o in found.load if o.block == 0]
+    assert not guard(replace(found, load=tuple(block)), SUITE).tripped  # 2 of 60
+    names = [block[0].stage, *(f"more-{i}" for i in range(5))]
+    everywhere = replace(found, load=tuple(replace(o, stage=name) for name in names for o in block))
+    assert guard(everywhere, of_stages(5)).tripped  # 12 of 360
+
+
 @pytest.mark.parametrize(("more", "fewer", "trips", "warns"), [
     (20, 10, True, False), (20, 11, False, True), (12, 11, False, False),
 ])  # fmt: skip

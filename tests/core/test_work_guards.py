@@ -155,6 +155,9 @@ def test_a_few_answers_that_end_at_once_are_chance() -> None:
     stages = [SUITE.load.sweep[0].model_copy(update={"name": name}) for name in ("c4", "c8", "c16")]
     three = SUITE.model_copy(update={"load": SUITE.load.model_copy(update={"sweep": tuple(stages)})})
     assert not same_work(replace(evidence, load=six), three).tripped  # of three stages, once in 11
+    block = [o for o in few.load if o.block == 0]
+    spread = tuple(replace(o, stage=stage.name) for stage in stages for o in block)
+    assert same_work(replace(evidence, load=spread), three).tripped  # 4 in every stage, 12 together
 
 
 @pytest.mark.parametrize("arm", Arm)

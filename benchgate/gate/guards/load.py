@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -51,6 +51,15 @@ def answered_by_both(pair: Pair) -> tuple[IntArray, IntArray]:
 def is_significantly_more(more: int, fewer: int, n: int, alpha: float) -> bool:
     """Return True if counts among n paired responses differ by over 1 point and significantly (exact McNemar)."""
     return more - fewer > _POINT * n and 2 * mcnemar_p(more, fewer) <= alpha
+
+
+def with_all_stages(counts: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return counts by title of a stage, and those of all stages together: a little in each shows only there.
+
+    Whoever tests them shares alpha among them: one of many stages differs as much by chance.
+    """
+    titled = {f"stage {name}": count for name, count in counts.items()}
+    return titled | ({"all stages": tuple(map(sum, zip(*counts.values(), strict=True)))} if len(counts) > 1 else {})
 
 
 # --- Resent requests --------------------------------------------------------------------------------------------------
@@ -335,31 +344,36 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     Among the requests that both arms answered: the candidate's answers are less than half as long in total; or it ends
     at once where the baseline writes eight tokens or more, in over 1 % more requests than the reverse; or one arm
     reaches the requested length in 99 % of its answers and the other in over 1 % fewer. The last two must be
-    significant (exact McNemar, Bonferroni). An answer ends at once after two tokens, or after fewer than eight if the
-    other arm's is longer by more than twice the ratio that 99 % of the candidate's lengths to the baseline's stay
-    within. An answer of a fixed length must be that long, or one token less and at least 95 %, whatever its finish
-    reason. Between 0.5 and 0.9 of the length a check warns; longer answers of the candidate show in its cost.
+    significant in a stage or over all (exact McNemar, Bonferroni). An answer ends at once after two tokens, or after
+    fewer than eight if the other arm's is longer by more than twice the ratio that 99 % of the candidate's lengths to
+    the baseline's stay within. An answer of a fixed length must be that long, or one token less and at least 95 %,
+    whatever its finish reason. Between 0.5 and 0.9 of the length a check warns.
     """
-    places = traffic_classes(suite)
-    alpha = suite.gate.alpha / max(1, len(places))  # one of many stages differs as much by chance
-    for place in places:
-        tokens, to_limit = _lengths(run, place)
-        n, (baseline, candidate) = len(tokens), tokens.sum(axis=0).tolist()
-        if n == 0:
-            continue
+    lengths = {place.name: _lengths(run, place) for place in traffic_classes(suite)}
+    for stage, (tokens, _) in lengths.items():
+        baseline, candidate = tokens.sum(axis=0).tolist()
         if baseline > 0 and candidate < _HALF * baseline:
             what = f"the candidate's answers are {candidate / baseline:.2f} times as long as the baseline's"
-            return Violation(f"stage {place.name}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
-        silent, reverse = (int(np.count_nonzero(ended)) for ended in _ended_at_once(tokens))
+            return Violation(f"stage {stage}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
+    counted = with_all_stages({stage: _length_counts(*found) for stage, found in lengths.items()})
+    alpha = suite.gate.alpha / max(1, len(counted))
+    for title, (n, silent, reverse, of_baseline, of_candidate, *alone) in counted.items():
         if is_significantly_more(silent, reverse, n, alpha):
             what = f"{silent} of {n} answers of the candidate end at once where the baseline's go on"
-            return Violation(f"stage {place.name}: {what}, {reverse} the reverse (bound {_POINT:.0%})", _SHORTER)
-        counts = to_limit.sum(axis=0)
-        fewer, more = sorted(int((~to_limit[:, a] & to_limit[:, 1 - a]).sum()) for a in (0, 1))
-        if counts.max() >= _TO_THE_LIMIT * n and is_significantly_more(more, fewer, n, alpha):
-            what = f"{counts[0]} of {n} answers of the baseline and {counts[1]} of the candidate"
-            return Violation(f"stage {place.name}: {what} reach the requested length (bound {_POINT:.0%})", _ALIKE)
+            return Violation(f"{title}: {what}, {reverse} the reverse (bound {_POINT:.0%})", _SHORTER)
+        is_limited = n > 0 and max(of_baseline, of_candidate) >= _TO_THE_LIMIT * n
+        if is_limited and is_significantly_more(max(alone), min(alone), n, alpha):
+            what = f"{of_baseline} of {n} answers of the baseline and {of_candidate} of the candidate"
+            return Violation(f"{title}: {what} reach the requested length (bound {_POINT:.0%})", _ALIKE)
     return None
+
+
+def _length_counts(tokens: IntArray, to_limit: BoolArray) -> tuple[int, ...]:
+    """Count requests, answers that ended at once on one arm alone, and at the limit: by arm, and on one arm alone."""
+    silent, reverse = (int(np.count_nonzero(ended)) for ended in _ended_at_once(tokens)) if len(tokens) else (0, 0)
+    of_baseline, of_candidate = to_limit.sum(axis=0).tolist()
+    alone = [int((to_limit[:, a] & ~to_limit[:, 1 - a]).sum()) for a in (0, 1)]
+    return len(tokens), silent, reverse, of_baseline, of_candidate, *alone
 
 
 def _ended_at_once(tokens: IntArray) -> tuple[BoolArray, BoolArray]:

@@ -16,7 +16,7 @@ import numpy as np
 from benchgate.gate.comparison import by_adapter, load_of, paired_load
 from benchgate.gate.evidence.tokens import ROUNDING, LogRatio, TextRatios, same_rows, text_ratios
 from benchgate.gate.guards.base import A_LOAD, SPEED, Caution, NotApplicable, Violation, guard
-from benchgate.gate.guards.load import is_significantly_more
+from benchgate.gate.guards.load import is_significantly_more, with_all_stages
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
 from benchgate.model.request_metrics import succeeded
@@ -92,8 +92,9 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
     """Flag requests with an answer from one arm and only reasoning, or nothing visible, from the other.
 
     Among the requests that both arms completed, one arm has no answer (no visible character and no tool call outside
-    the reasoning) in over 1 % more than the other, significantly (exact McNemar, Bonferroni) and at least twice as
-    often on that arm alone. Less than twice *warns*. Two models that both reason until the limit do not differ.
+    the reasoning) in over 1 % more than the other, significantly in a stage or over all (exact McNemar, Bonferroni) and
+    at least twice as often on that arm alone. Less than twice *warns*. Two models that both reason until the limit do
+    not differ.
     """
     remedy = (
         "give both arms equal reasoning settings and room for the answer (`output`), or find out why some are empty"
@@ -153,35 +154,36 @@ def _more_marked(
     """
     caution: Caution | None = None
     any_known = False
-    places = traffic_classes(suite)
-    alpha = suite.gate.alpha / max(1, len(places))  # one of many stages differs as much by chance
-    for place in places:
-        for what, marks in kinds.items():
-            alone, n = _marked_alone(run, place.name, marks)
+    for what, marks in kinds.items():
+        counted = with_all_stages(
+            {place.name: _marked_alone(run, place.name, marks) for place in traffic_classes(suite)}
+        )
+        for title, (of_baseline, of_candidate, n) in counted.items():
             any_known = any_known or n > 0
-            worse = max(Arm, key=lambda arm: alone[arm])
-            more, fewer = alone[worse], alone[worse.other]
-            if not is_significantly_more(more, fewer, n, alpha):
+            worse = Arm.BASELINE if of_baseline >= of_candidate else Arm.CANDIDATE
+            fewer, more = sorted((of_baseline, of_candidate))
+            if not is_significantly_more(more, fewer, n, suite.gate.alpha / len(counted)):
                 continue
             found = f"{more} of {n} answers of the {worse.value} alone {what}, {fewer} of the {worse.other.value} alone"
-            reason = f"stage {place.name}: {found} (bound 1% apart)"
+            reason = f"{title}: {found} (bound 1% apart)"
             if more >= _TIMES * fewer:
                 return Violation(reason, remedy, worse)
             caution = caution or Caution(reason, remedy)
     return caution if any_known else NotApplicable("no request has recorded text from both arms")
 
 
-def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[dict[Arm, int], int]:
-    alone, n = dict.fromkeys(Arm, 0), 0
+def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[int, int, int]:
+    """Return how many answers of the baseline alone are marked, and of the candidate alone, among how many."""
+    of_baseline = of_candidate = n = 0
     for pair in paired_load(run, stage):
         (baseline, known), (candidate, also_known) = (
             tuple(mask[at] for mask in marks(o.requests)) for o, at in zip(pair, same_rows(*pair), strict=True)
         )
         both = known & also_known
         n += int(both.sum())
-        alone[Arm.BASELINE] += int((both & baseline & ~candidate).sum())
-        alone[Arm.CANDIDATE] += int((both & candidate & ~baseline).sum())
-    return alone, n
+        of_baseline += int((both & baseline & ~candidate).sum())
+        of_candidate += int((both & candidate & ~baseline).sum())
+    return of_baseline, of_candidate, n
 
 
 def _has_counted_text(columns: RequestColumns) -> BoolArray:
