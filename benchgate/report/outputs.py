@@ -145,16 +145,16 @@ def render_annotations(context: VerdictContext) -> str:
     warns = [one for one in every if one.level is Level.WARNS]
     holds = [one for one in every if one.kind is Kind.VERDICT and one.level is Level.HOLDS]
     kinds = (("error", stops), ("warning", warns), ("notice", holds))
-    most = max(2, MOST_OF_A_KIND // context.candidates)
+    most = max(1, MOST_OF_A_KIND // context.candidates)  # with one the verdict alone
     commands: list[str] = []
     for word, some in kinds:
-        shown = some if len(some) <= most else some[: most - 1]
+        shown = some if len(some) <= most else some[: max(1, most - 1)]
         for one in shown:
             sentences = (one.line, *one.details[:1], one.advice and f"What to do: {one.advice}")
             message = ". ".join(sentence.removesuffix(".") for sentence in sentences if sentence)
             check = one.id if one.kind is Kind.CHECK else None
             commands.append(_command(word, f"benchgate {one.name}", message, context.lines, check))
-        if len(shown) < len(some):
+        if len(shown) < min(len(some), most):
             left = len(some) - len(shown)
             commands.append(_command(word, "benchgate", f"{left} more: the report has all of them", None, None))
     return "".join(f"{line}\n" for line in commands)

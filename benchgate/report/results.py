@@ -116,7 +116,8 @@ class VerdictContext:
     """A verdict with its evidence and the exit code of the process that publishes it.
 
     `against` is the stored run that it was compared with. `link` is the address of the HTML report, `lines` are the
-    places of the checks in the suite's file; None where unknown. So many `candidates` share the process's output.
+    places of the checks in the suite's file; None where unknown. `candidates` is the number that
+    share the process's output.
     """
 
     evidence: Evidence

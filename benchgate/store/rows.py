@@ -196,7 +196,7 @@ def read_deployment(text: str) -> Deployment:
     found = from_json(Deployment, json.loads(text))
     prices = [found.price_usd_per_hour or 0.0, *found.token_prices.values()]
     if found.accelerators < 1 or not all(0 <= price < math.inf for price in prices):
-        raise ValueError("a deployment has no accelerator, or a price that is none")
+        raise ValueError("a deployment has fewer than 1 accelerator, or a negative or infinite price")
     return found
 
 
@@ -280,18 +280,18 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             )
             rows = seen.recorded
         case "quality":
-            known = from_json(QualityObservation, {"task": row["task"], "arm": row["arm"], "items": (), **meta})
+            known = from_json(QualityObservation, {**meta, "task": row["task"], "arm": row["arm"], "items": ()})
             seen, rows = replace(known, items=(answers := unpack_rows(EvalItem, columns))), len(answers)
         case "divergence":
-            texts = from_json(DivergenceObservation, {"items": (), **meta})
+            texts = from_json(DivergenceObservation, {**meta, "items": ()})
             seen, rows = replace(texts, items=(read := unpack_rows(DivergenceItem, columns))), len(read)
         case "shadow":
-            prompts = from_json(ShadowObservation, {"items": (), **meta})
+            prompts = from_json(ShadowObservation, {**meta, "items": ()})
             seen, rows = replace(prompts, items=(pairs := unpack_rows(ShadowItem, columns))), len(pairs)
         case "target_fault":
-            seen, rows = from_json(DeploymentFault, {"arm": row["arm"], **meta}), 0
+            seen, rows = from_json(DeploymentFault, {**meta, "arm": row["arm"]}), 0
         case "start":
-            seen, rows = from_json(ServerStart, {"arm": row["arm"], **meta}), 0
+            seen, rows = from_json(ServerStart, {**meta, "arm": row["arm"]}), 0
         case "error_budget":
             seen, rows = from_json(BudgetReading, meta), 0
         case kind:
@@ -359,8 +359,8 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
         raise EvidenceError(f"it holds {len(readings)} readings, not the {row['n_rows']} that were written")
     place = {name: row[name] for name in ("stage", "arm", "block", "position")}
     meta = json.loads(row["meta"])
-    meta["replicas"] = [{"readings": (), **known} for known in meta.get("replicas", ())]
-    window = from_json(TelemetryWindow, {"readings": (), **place, **meta})
+    meta["replicas"] = [{**known, "readings": ()} for known in meta.get("replicas", ())]
+    window = from_json(TelemetryWindow, {**meta, **place, "readings": ()})
     replicas = tuple(
         replace(replica, readings=_read_samples(columns, instants, f"{number}/"))
         for number, replica in enumerate(window.replicas)

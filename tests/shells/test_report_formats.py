@@ -241,6 +241,8 @@ def test_annotations_begin_with_the_verdict_and_end_with_how_many_are_left() -> 
     of_three = list(command_lines(render_annotations(replace(context, candidates=3))))
     assert 3 * len(of_three) <= MOST_OF_A_KIND  # of one step, which has the annotations of all three
     assert of_three[0] == lines[0] and of_three[-1][2] == "29 more: the report has all of them"
+    of_ten = list(command_lines(render_annotations(replace(context, candidates=10))))
+    assert of_ten == lines[:1]  # the verdict of each
 
 
 def test_annotations_stand_at_their_line() -> None:

@@ -336,8 +336,8 @@ def _quantile_against_bound(
 ) -> None:
     """Estimate a quantile over requests.
 
-    A block whose quantile is infinite leaves no upper limit and no t over blocks. Requests of a block share its bad
-    moments there too, so as many beyond the bound are tested on the effective number of requests.
+    A block whose quantile is infinite or 0 leaves no upper limit and no t over blocks. Requests of a block share its
+    bad moments there too, so as many beyond the bound are tested on the effective number of requests.
     """
     q, slo, trace = measure.q, estimate.margin, estimate.trace
     each = [_one_per_request(measure.metric, block, q) * measure.restated(1.0, [block]) for block in blocks]
@@ -367,6 +367,7 @@ def _quantile_against_bound(
         over_blocks = test.limits.mapped(math.exp)
         trace.limits(over_blocks, f"exp({digits(test.limits.lower)})", f"exp({digits(test.limits.upper)})")
         limits, p_value = order.widened(over_blocks), max(test.p_value, p_value)
+        beside = "widened to t-limits over blocks of ln(quantile)"
         trace_widest(trace, "the wider limit on each side; the larger p-value", limits, p_value)
     else:
         within, totals = [int(np.count_nonzero(values <= slo)) for values in each], [len(values) for values in each]
@@ -377,11 +378,12 @@ def _quantile_against_bound(
         if p_value > alpha:
             limits = Limits(min(limits.lower, slo), math.inf)
         effective_sample_size(within, totals, alpha, trace)
+        beside = "and those beyond the bound among effective requests"
         trace_widest(trace, "as many beyond the bound of n* requests; the larger p-value", limits, p_value)
     estimate.candidate = estimate.value = value
     estimate.limits, estimate.p_value = limits, p_value
     estimate.n, estimate.n_unit = n, "sessions" if measure.metric == "session_e2e" else "requests"
-    estimate.method = "order-statistic limits over requests, widened to t-limits over blocks of ln(quantile)"
+    estimate.method = f"order-statistic limits over requests, {beside}"
 
 
 def trace_widest(trace: Trace, formula: str, limits: Limits, p_value: float) -> None:

@@ -335,7 +335,7 @@ def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
 
 
 def _finite(ratio: float) -> float | None:
-    """Return a ratio; None for one that no float holds, which tells nothing."""
+    """Return a ratio; None for an infinite one and for NaN."""
     return ratio if math.isfinite(ratio) else None
 
 
