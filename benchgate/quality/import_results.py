@@ -33,6 +33,7 @@ _KEYS: Mapping[str, type] = {
 }  # fmt: skip
 _KIND_NAMES: Mapping[type, str] = {int: "a whole number", dict: "an object", str: "a text", list: "a list"}
 _DATE = r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}(?:\.\d+)?"
+_FUNCTION = re.compile(r"^\s*(?:async )?def (?P<name>\w+)\(", re.MULTILINE)
 _SAMPLES_GLOBS = ("samples_*.jsonl", "*/samples_*.jsonl")
 _SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})\.jsonl")
 
@@ -102,8 +103,14 @@ def select_items(
         return None, [Problem(source, None, None, "", f"no filter is called {chosen!r}; there are {_listed(filters)}")]
     metric, measured = selection.metric, selected[0].metrics
     if metric is None:
-        first = first_metric(selection.config) if selection.config.get("metric_list") else measured[0]
-        metric = measured_metric(selection.config, first, measured) or first
+        config = {**selection.config, "metric_list": _named_metrics(selection.config)}
+        first = first_metric(config) if config["metric_list"] else measured[0]
+        metric = measured_metric(config, first, measured)
+    if metric is None:
+        message = (
+            f"the items do not have the metric that comes first in the task; name a `metric` of {_listed(measured)}"
+        )
+        return None, [Problem(source, None, None, "", message)]
     problems: list[Problem] = []
     lines: dict[int, int] = {}
     for sample in selected:
@@ -143,6 +150,17 @@ def select_items(
 def hashes_sha256(samples: Sequence[Sample]) -> str:
     """Return lm-eval's own hash of a task's samples, as in its results file."""
     return _sha256("".join("".join(sample.hashes) for sample in samples))
+
+
+def _named_metrics(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the `metric_list` of a task with the name of each metric. lm-eval writes a function as its source text."""
+    listed = config.get("metric_list")
+    named = []
+    for entry in listed if isinstance(listed, list) else ():
+        if isinstance(entry, dict):
+            function = _FUNCTION.search(str(entry.get("metric")))
+            named.append({**entry, "metric": function["name"]} if function else entry)
+    return named
 
 
 def _sample(row: dict[str, object], line: int) -> Sample:
@@ -556,9 +574,8 @@ class Results:
         """Return the reported metric if it is a mean over items."""
         reported = self._of("results", task)
         number = reported.get(f"{metric},{filter_name}") if isinstance(reported, dict) else None
-        listed = self.task_config(task).get("metric_list")
-        for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, dict) and entry.get("metric") == metric:
+        for entry in _named_metrics(self.task_config(task)):
+            if entry.get("metric") == metric:
                 is_mean = str(entry.get("aggregation", "mean")) == "mean"
                 return float(number) if isinstance(number, int | float) and is_mean else None
         return None

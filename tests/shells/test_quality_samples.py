@@ -155,6 +155,9 @@ def test_unread_answer_that_counts_as_right_is_refused_in_its_line() -> None:
     assert str(problem).startswith("s.jsonl:2: the filter 'none' found nothing in the answer, and the item has acc 1; ")
 
 
+FUNCTION = "@utils.per_item\ndef acc(items):\n    def total(one):\n        return one\n\n    return total(items)\n"
+
+
 @pytest.mark.parametrize(
     ("config", "judged"),
     [
@@ -162,13 +165,30 @@ def test_unread_answer_that_counts_as_right_is_refused_in_its_line() -> None:
         ({"metric_list": [{"metric": "acc"}, {"metric": "f1"}]}, "acc"),  # first in the task, last in the samples
         ({"metric_list": [{"metric": "em"}]}, None),
         ({"metric_list": [{"metric": "em"}], "process_results": "def score(doc, results): …"}, None),
+        ({"metric_list": [{"metric": FUNCTION}, {"metric": "f1"}]}, "acc"),
+        ({"metric_list": [{"metric": FUNCTION}], "process_results": "def score(doc, results): …"}, "acc"),
+        ({"metric_list": [{"metric": FUNCTION.replace("acc", "em")}, {"metric": "f1"}]}, None),
+        ({"metric_list": [{"metric": "scores = {1: lambda items: 1}"}, {"metric": "f1"}]}, None),
     ],
 )
 def test_the_metric_that_comes_first_in_the_task_is_judged_or_none(config: dict[str, Any], judged: str | None) -> None:
     samples, _ = parse_samples(json.dumps(line(0, {"q": 0}, metrics=["f1", "acc"], f1=0.5)), "s.jsonl")
     found, problems = select_items(samples, SampleSelection("t", config=config), "s.jsonl")
     assert (None if found is None else found.metric) == judged
-    assert judged is not None or "the item has no 'em'; its metrics are 'f1', 'acc'" in str(problems[0])
+    assert judged is not None or [str(one).endswith("name a `metric` of 'f1', 'acc'") for one in problems] == [True]
+
+
+def test_only_metric_is_judged_under_the_name_that_it_has_in_the_samples() -> None:
+    for function in (FUNCTION.replace("acc", "pass_at_k"), "scores = {1: lambda items: 1}"):
+        assert read(line(0, {"q": 0}), config={"metric_list": [{"metric": function}]}).metric == "acc"
+
+
+def test_mean_of_a_metric_that_is_a_function_must_be_the_reported_one(tmp_path: Path) -> None:
+    config = {"metric_list": [{"metric": FUNCTION, "aggregation": "mean"}]}
+    told = {"configs": {"t": config}, "results": {"t": {"acc,none": 0.5}}}
+    path = beside(written(tmp_path, "t", line(0, {"q": 1})), "t", **told)
+    with pytest.raises(SuiteError, match=re.escape("the mean of acc over its items is 1.000000")):
+        read_arm(Arm.BASELINE, path, asked())
 
 
 def test_documents_without_an_id_of_their_own_go_by_their_place_and_hash() -> None:
