@@ -102,8 +102,8 @@ def select_items(
     if not selected:
         return None, [Problem(source, None, None, "", f"no filter is called {chosen!r}; there are {_listed(filters)}")]
     metric, measured = selection.metric, selected[0].metrics
+    config = {**selection.config, "metric_list": _named_metrics(selection.config)}
     if metric is None:
-        config = {**selection.config, "metric_list": _named_metrics(selection.config)}
         first = first_metric(config) if config["metric_list"] else measured[0]
         metric = measured_metric(config, first, measured)
     if metric is None:
@@ -111,10 +111,13 @@ def select_items(
             f"the items do not have the metric that comes first in the task; name a `metric` of {_listed(measured)}"
         )
         return None, [Problem(source, None, None, "", message)]
+    if (fault := metric_fault(config, metric)) is not None:
+        return None, [Problem(source, None, None, "", fault)]
     problems: list[Problem] = []
     lines: dict[int, int] = {}
     for sample in selected:
         value, doc = sample.row.get(metric), sample.row["doc"]
+        score = finite_score(value)
         faults = []
         if sample.doc_id in lines:
             line = lines[sample.doc_id]
@@ -122,12 +125,12 @@ def select_items(
         lines.setdefault(sample.doc_id, sample.line)
         if metric not in sample.metrics:
             faults.append(f"the item has no {metric!r}; its metrics are {_listed(sample.metrics)}")
-        elif finite_score(value) is None:
+        elif score is None:
             faults.append(f"{metric} is {json.dumps(value)[:40]}, which is no score of one item; name another `metric`")
-        if value == 1 and _is_unread(sample, selection):
+        if score is not None and score > 0 and _is_unread(sample, selection):
             faults.append(
-                f"the filter {chosen!r} found nothing in the answer, and the item has {metric} 1; "
-                "give the filter a `fallback` that is no target, and run lm-eval again"
+                f"the filter {chosen!r} found nothing in the answer, and the item has {metric} {score:g}; "
+                "give the filter a `fallback` that scores 0, and run lm-eval again"
             )
         cluster = selection.cluster
         if cluster is not None and (not isinstance(doc, dict) or doc.get(cluster) in (None, "")):
@@ -436,8 +439,6 @@ def _select(
 
 def _result_faults(samples: Sequence[Sample], task: str, found: SelectedItems, results: Results) -> Iterator[str]:
     """Yield why the metric cannot be judged, and where the samples disagree with their results."""
-    if (fault := metric_fault({"output_type": results.facts(task).get("output_type")}, found.metric)) is not None:
-        yield fault
     higher = results.higher_is_better(task, found.metric)
     if higher is False:
         yield f"less of {found.metric} is better by its results; name a `metric` of which more is better"

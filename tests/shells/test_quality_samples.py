@@ -146,13 +146,19 @@ def test_without_the_tasks_configuration_the_text_tells_what_is_unread() -> None
     assert [item.choice for item in read(*rows).items] == ["[invalid]"] * 2
 
 
-def test_unread_answer_that_counts_as_right_is_refused_in_its_line() -> None:
+@pytest.mark.parametrize("score", [1.0, 0.25])
+def test_unread_answer_that_has_credit_is_refused_in_its_line(score: float) -> None:
     config = {"filter_list": [{"name": "none", "filter": [{**NUMBER, "fallback": "yes"}]}]}
-    rows = [line(0, {"q": 0}, resps=[["yes 5"]], filtered_resps=["5"]), line(1, {"q": 1}, filtered_resps=["yes"])]
+    rows = [
+        line(0, {"q": 0}, resps=[["yes 5"]], filtered_resps=["5"]),
+        line(1, {"q": 1}, score, filtered_resps=["yes"]),
+    ]
     samples, _ = parse_samples("\n".join(map(json.dumps, rows)), "s.jsonl")
     found, [problem] = select_items(samples, SampleSelection("t", config=config), "s.jsonl")
     assert found is None
-    assert str(problem).startswith("s.jsonl:2: the filter 'none' found nothing in the answer, and the item has acc 1; ")
+    assert str(problem).startswith(
+        f"s.jsonl:2: the filter 'none' found nothing in the answer, and the item has acc {score:g}; "
+    )
 
 
 FUNCTION = "@utils.per_item\ndef acc(items):\n    def total(one):\n        return one\n\n    return total(items)\n"
@@ -260,6 +266,16 @@ def test_a_folder_with_the_folder_of_one_model_is_that_models(tmp_path: Path) ->
 def test_the_task_of_a_file_is_in_its_name_whatever_underscores_it_has(tmp_path: Path) -> None:
     path = written(tmp_path, "mmlu_pro_computer_science", line(0, {"q": 1}))
     assert find_files(path).samples == {"mmlu_pro_computer_science": path}
+
+
+def test_metric_of_which_less_is_better_is_refused_for_that_and_not_for_its_unread_answers(tmp_path: Path) -> None:
+    metrics = [{"metric": "errors", "higher_is_better": False}]
+    config = {"filter_list": [{"name": "none", "filter": [NUMBER]}], "metric_list": metrics}
+    row = line(0, {"q": 1}, filtered_resps=["[invalid]"], metrics=["errors"], errors=3)
+    path = beside(written(tmp_path, "t", row), "t", configs={"t": config}, higher_is_better={"t": {"errors": False}})
+    with pytest.raises(SuiteError) as caught:
+        read_arm(Arm.BASELINE, path, asked())
+    assert ["of errors less is better" in str(problem) for problem in caught.value.problems] == [True]
 
 
 @pytest.mark.parametrize(
