@@ -23,8 +23,8 @@ def extracted_choice(text: str) -> str:
 def is_unread(steps: Sequence[Mapping[str, Any]], answers: Sequence[str], filtered: str) -> bool:
     """Return True if the steps of a filter, as lm-eval reports them, found nothing in the answers to an item.
 
-    Steps that are known here are run again on the first answer. For others, the text of a fallback that is in no answer
-    tells it.
+    Steps that are known here are run again on the first answer. For others, an answer is unread if its result is the
+    fallback and no answer contains that text.
     """
     names = [str(step.get("function")) for step in steps]
     if answers and "take_first" not in names[:-1]:
