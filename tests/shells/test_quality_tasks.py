@@ -165,6 +165,42 @@ def test_every_parameter_of_a_filter_step_may_be_given(tmp_path: Path) -> None:
     assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 2
 
 
+@pytest.mark.parametrize(
+    ("step", "parameter", "text"),
+    [
+        ("function: regex, regex_pattern: x, fallback: Rome", "fallback", "Rome"),
+        ("function: multi_choice_regex, fallback: ' rome'", "fallback", "' rome'"),
+        ("function: map, mapping_dict: {R: Rome}, default_value: Rome", "default_value", "Rome"),
+        ("function: map, mapping_dict: {R: Rome}, default_value: none", None, None),
+        ("function: take_first", None, None),
+    ],
+)
+def test_text_for_unread_answers_that_is_a_target_is_refused_with_its_place_and_the_first_row(
+    tmp_path: Path, step: str, parameter: str | None, text: str | None
+) -> None:
+    task = f"{TASK}filter_list: [{{name: f, filter: [{{{step}}}]}}]\n"
+    rows = ROWS + json.dumps({"id": "c", "country": "Latium", "capital": "Rome"}) + "\n"
+    if text is None:
+        (tmp_path / "task.yaml").write_text(task)
+        (tmp_path / "rows.jsonl").write_text(rows)
+        assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 3
+    else:
+        [problem] = problems_of(tmp_path, task, rows)
+        last = task.splitlines()[-1]
+        where = f"task.yaml:10:{last.rindex(text) + 1}: filter_list[0].filter[0].{parameter}: "
+        assert problem.startswith(where) and "is a target, first on line 1 of rows.jsonl" in problem
+
+
+def test_text_for_unread_answers_of_a_filter_that_is_not_gated_may_be_a_target(tmp_path: Path) -> None:
+    ungated = "{name: g, filter: [{function: regex, fallback: Rome}]}"
+    filters = f"filter_list: [{{name: f, filter: [{{function: take_first}}]}}, {ungated}]\n"
+    (tmp_path / "task.yaml").write_text(TASK + filters)
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    assert len(tasks_of(tmp_path, "task.yaml")[0].rows) == 2
+    with pytest.raises(SuiteError, match="'Rome' is a target"):
+        load_tasks(tmp_path, Quality.model_validate({"tasks": [{"task": "task.yaml", "filter": "g"}]}))
+
+
 def test_rows_without_a_unique_text_id_are_refused_with_their_lines(tmp_path: Path) -> None:
     row = {"country": "Italy", "capital": "Rome"}
     rows = [{"id": "a", **row}, {"id": "a", **row}, {"id": 7, **row}, row, {"id": "", **row}]

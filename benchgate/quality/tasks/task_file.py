@@ -11,6 +11,7 @@ import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import lru_cache
 from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -41,6 +42,7 @@ _FORBIDDEN_NODES = (
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _DIGITS = str.maketrans("", "", string.digits)
 _TARGETS = SandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)  # as lm-eval
+_template = lru_cache(maxsize=8)(_TARGETS.from_string)
 _DATA_KEYS = frozenset({"dataset_path", "dataset_kwargs"})
 _SHOWN_CHARACTERS = 300
 
@@ -296,7 +298,7 @@ def _rendered(text: str, row: Mapping[str, object]) -> object:
     if text in row:
         return row[text]
     try:
-        return _TARGETS.from_string(text).render(row)
+        return _template(text).render(row)
     except (TemplateError, TypeError, ValueError, ArithmeticError) as exc:
         raise ValueError(f"the target cannot be rendered: {exc}") from exc
 
@@ -382,6 +384,7 @@ def _with_rows(
     if not rows or problems:
         return None, problems + template_problems
     problems = template_problems or _target_problems(rows, path, spec, entry.metric or spec.metric_list[0].metric)
+    problems = problems or _fallback_problems(document, spec, rows, path, entry.filter)
     config: dict[str, object] = {key: value for key, value in document.data.items() if key not in _DATA_KEYS}
     few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
     if few_shot is not None and few_shot != spec.num_fewshot:
@@ -467,6 +470,32 @@ def _target_problems(rows: Sequence[Row], path: Path, spec: TaskFile, gated_metr
         metric = exact_match_of(one.model_dump() for one in spec.metric_list if one.metric == gated_metric)
         faults = [(row, target_fault(target, row.values, metric)) for row in rows]
     return [Problem(source, row.line, None, place, fault) for row, fault in faults if fault is not None]
+
+
+def _fallback_problems(
+    document: Document, spec: TaskFile, rows: Sequence[Row], path: Path, gated_filter: str | None
+) -> list[Problem]:
+    """Refuse texts for unread answers that are targets: unread answers score 0, and so would all of those rows."""
+    pipelines = spec.filter_list or []
+    gated = gated_filter or next((one.name for one in pipelines), None)
+    lines: dict[str, int] = {}
+    for row in rows if pipelines else ():
+        lines.setdefault(_comparable(str(_rendered(spec.doc_to_target, row.values))), row.line)
+    data = spec.dataset_kwargs.data_files[spec.test_split]
+    problems = []
+    for number, pipeline in enumerate(pipelines):
+        for place, step in enumerate(pipeline.filter if pipeline.name == gated else ()):
+            for name in ("fallback", "default_value"):
+                text = str(getattr(step, name))
+                if name in _FILTER_PARAMETERS.get(step.function, ()) and _comparable(text) in lines:
+                    first = f"a target, first on line {lines[_comparable(text)]} of {data}"
+                    message = f"{text[:60]!r} is {first}, and unread answers score 0; use a text that is no target"
+                    problems.append(document.problem(Fault(("filter_list", number, "filter", place, name), message)))
+    return problems
+
+
+def _comparable(text: str) -> str:
+    return text.strip().casefold()
 
 
 def _template_problems(document: Document, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
