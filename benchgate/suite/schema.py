@@ -144,7 +144,7 @@ class Creep(Section):
 class Gate(Section):
     """The policy: checks, error rate, and what may differ between the arms."""
 
-    alpha: Annotated[float, Strict()] = key("Error rate of each one-sided test", default=0.05, gt=0, lt=0.5)
+    alpha: Annotated[float, Strict()] = key("Error rate of each one-sided test", default=0.05, ge=1e-12, lt=0.5)
     warn_fraction: PositivePercent = key("A value beyond this share of an SLO is WARN", default=0.8)
     allow_different: tuple[SharedField, ...] = key(
         "Differences between the arms that are part of the change; any other of these differences makes every "
