@@ -88,7 +88,7 @@ VALUES: list[Row] = [
     ("target: 95%", "target: 195%", '10:28 slo.target: "195%" is more than the whole'),
     ("target: 95%", "target: 0%", '10:28 slo.target: "0%" is not above 0%'),
     ("alpha: 0.05", "alpha: 0.5", "22:10 gate.alpha: found 0.5; expected a number, at least 1e-12 and below 0.5"),
-    ("alpha: 0.05", "alpha: 5.0e-324", "22:10 gate.alpha: found 5e-324; expected a number, at least 1e-12"),
+    ("alpha: 0.05", "alpha: 0.0000000000001", "22:10 gate.alpha: found 1e-13; expected a number, at least 1e-12"),
     ("alpha: 0.05", "alpha: 5%", '22:10 gate.alpha: found "5%"; expected a number'),
     ("engine: vllm", "engine: vlm", '4:49 deployments.a.engine: found "vlm"; did you mean `vllm`?'),
     ("engine: vllm", "engine: [vllm]", "4:49 deployments.a.engine: found a list; expected one of openai, vllm"),
