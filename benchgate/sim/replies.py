@@ -103,15 +103,14 @@ class Reply(ABC):
             self._settle("aborted")
 
     def fail(self) -> None:
-        """End it as failed, without another byte."""
-        self._state.model.drop(self.job)
-        self._settle("failed")
+        """End it as failed and close the connection, without another byte."""
+        self._end("failed", keep=False)
 
-    def refuse(self, response: bytes) -> None:
+    def refuse(self, response: bytes, *, keep: bool = True) -> None:
         """Write this response instead; the model has not accepted the job."""
         self.job.over = True
         self._line.write(response)
-        self._end("failed", keep=True)
+        self._end("failed", keep=keep)
 
     def _end(self, outcome: Outcome, *, keep: bool) -> None:
         self._state.model.drop(self.job)

@@ -48,6 +48,8 @@ class Replica:
     _ready_s: float = 0.0
     _starting: bool = False
     is_draining: bool = False  # takes no new requests, and goes when the last one is over
+    is_ending: bool = False  # takes no new requests, and is about to be killed
+    unanswered: set[object] = field(default_factory=set, repr=False)  # what was sent to it, until the first byte comes
 
     @property
     def pid(self) -> int | None:
@@ -61,7 +63,7 @@ class Replica:
             return "starting"
         if self._process is None or self._process.poll() is not None:
             return "down"
-        if self.is_draining:
+        if self.is_draining or self.is_ending:
             return "draining"
         return "up" if monotonic() >= self._ready_s else "starting"
 
@@ -77,6 +79,18 @@ class Replica:
             self._process, self.port, self._ready_s = sim.process, sim.port, monotonic() + ready_after_s
         finally:
             self._starting = False
+
+    async def end(self) -> None:
+        """Fail its requests, and wait until each has an answer or none: then its ground truth has a row of each.
+
+        Raises TargetError when that takes too long.
+        """
+        await self.fetch("GET", "/sim/truth?end=1")
+        deadline_s = monotonic() + _CONTROL_TIMEOUT_S
+        while self.unanswered:
+            if monotonic() >= deadline_s:
+                raise TargetError(f"replica {self.number} did not end its requests within {_CONTROL_TIMEOUT_S:g} s")
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""
@@ -257,6 +271,8 @@ class Relay(asyncio.Protocol):
         """Pass on a piece of the answer."""
         if self._over is None:
             return
+        if self._taken_by is not None:
+            self._taken_by.unanswered.discard(self)
         self._response.feed(data)
         self._line.write(data)
         if self._response.is_whole and not self._response.closes:
@@ -286,10 +302,14 @@ class Relay(asyncio.Protocol):
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         for replica in self._replicas:
+            if replica.state != "up":
+                continue  # it was when the request came
             self._tried = replica
+            replica.unanswered.add(self)
             try:
                 await loop.create_connection(lambda: self, "127.0.0.1", replica.port)
             except OSError:
+                replica.unanswered.discard(self)
                 continue  # it is gone, or not there yet
             return
         self._refused()
@@ -309,6 +329,8 @@ class Relay(asyncio.Protocol):
         over, self._over = self._over, None
         if over is not None:
             over()
+            if self._tried is not None:
+                self._tried.unanswered.discard(self)
             if self._taken_by is not None:
                 self._taken_by.in_flight -= 1
 
@@ -381,14 +403,18 @@ class SplitRelay:
         headers = {name: value for name, value in self._request.headers.items() if name not in _OWN_HEADERS}
         response = b""
         for replica in self._prefill:
+            if replica.state != "up":
+                continue
             replica.requests += 1
             replica.in_flight += 1
+            replica.unanswered.add(self)
             try:
                 response = await replica.send(
                     self._request.method, self._request.path, {**headers, PREFILL_HEADER: "1"}, self._request.body
                 )
             finally:
                 replica.in_flight -= 1
+                replica.unanswered.discard(self)
             if response:
                 break
         if response.startswith(b"HTTP/1.1 200 "):
@@ -522,13 +548,16 @@ class Router:
 
     async def _kill(self, one: Replica) -> None:
         states = list[dict[str, Any]]()
+        one.is_ending = True  # no request may reach it after its last truth was taken
         try:
-            states = await self._states([one], last=True)  # it does not answer afterwards
+            await one.end()
+            states = await self._states([one])
         except TargetError as error:
             self._missing = str(error)
         if one.state != "down":
             self._lost += states
             one.kill()
+        one.is_ending = False
 
     async def _metrics(self, _: Request) -> bytes:
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._answering()}
@@ -570,9 +599,8 @@ class Router:
     def _answering(self) -> list[Replica]:
         return [one for one in self._replicas if one.state in ("up", "draining")]
 
-    async def _states(self, replicas: Sequence[Replica], *, last: bool = False) -> list[dict[str, Any]]:
-        path = "/sim/truth?state=1&end=1" if last else "/sim/truth?state=1"
-        documents = [await one.fetch("GET", path) for one in replicas]
+    async def _states(self, replicas: Sequence[Replica]) -> list[dict[str, Any]]:
+        documents = [await one.fetch("GET", "/sim/truth?state=1") for one in replicas]
         return [json.loads(state) for state in documents if state]
 
 

@@ -76,6 +76,7 @@ class SimServer:
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
         self._seen: set[bytes] = set()  # prompts that came with the fault fast-when-seen
         self._loaded_ns: int | None = None if settings.load_time_s else 0
+        self._is_ending = False
         self._armed_ns: int | None = None
         self._last_expiry_ns = 0
         self.connections: set[Connection] = set()
@@ -136,6 +137,9 @@ class SimServer:
             line.done(keep=request.keeps_alive)
             return
         reply = self._reply(served, parsed, fault, request, line)
+        if self._is_ending:
+            reply.refuse(b"", keep=False)
+            return
         instead = refusal(fault)
         if instead is None and self._state.model.sheds(reply.job):
             self._state.truth.shed += 1
@@ -272,9 +276,11 @@ class SimServer:
     def _truth(self, request: Request) -> bytes:
         truth, preempted = self._state.truth, self._state.model.tally.preemptions
         options = request.query.split("&")
-        if "end=1" in options:  # this process is about to be killed: what it has begun fails, and says nothing more
+        if "end=1" in options:  # a router is about to kill this process: every answer fails, also those still to come
+            self._is_ending = True
             for reply in list(self._state.replies):
                 reply.fail()
+            return json_response(200, {})
         under_way = sum(reply.sent for reply in self._state.replies if reply.truth is truth)
         if "state=1" in options:
             return json_response(200, truth.state(tokens_under_way=under_way, preempted=preempted))

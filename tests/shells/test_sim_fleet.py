@@ -88,6 +88,40 @@ def test_a_replica_that_drains_finishes_its_answers_and_takes_no_more() -> None:
         assert [one["state"] for one in sim.replicas()] == ["up", "up"]
 
 
+ROLES = {"prefill_replicas": 2, "transfer_s": 0.0, "prefill_s": 1e-6, "decode_s": 0.001}
+
+
+@pytest.mark.parametrize("keys", [{"ttft_s": 0.0, "itl_s": 0.001}, ROLES], ids=["alike", "roles"])
+def test_every_request_has_a_row_when_replicas_are_killed_under_load(keys: dict[str, float]) -> None:
+    with serve_sim(sim_settings(model="scripted", replicas=4, **keys)) as sim:
+        body = {"model": "scripted", "max_tokens": 3, "messages": [{"role": "user", "content": "a"}]}
+        sent, over = list[str](), threading.Event()
+
+        def ask(client: int) -> None:
+            with httpx2.Client() as http:
+                while not over.is_set():
+                    name = f"{client}-{len(sent)}"
+                    sent.append(name)
+                    http.post(f"{sim.url}/v1/chat/completions", json=body, headers={"x-request-id": name})
+
+        threads = [threading.Thread(target=ask, args=(client,)) for client in range(16)]
+        for thread in threads:
+            thread.start()
+        for replica in (3, 0):
+            time.sleep(0.1)
+            sim.kill(replica)
+        sim.start(3)
+        for replica in (3, 1):
+            time.sleep(0.1)
+            sim.kill(replica)
+        over.set()
+        for thread in threads:
+            thread.join()
+        truth = sim.truth(with_requests=True)
+    assert sorted(row["id"] for row in truth["rows"]) == sorted(sent)
+    assert truth["requests"] == truth["finished"] + truth["failed"] == len(sent)
+
+
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are Linux's")
 def test_control_route_that_fails_says_why_and_the_server_goes_on() -> None:
     with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.0, replicas=2)) as sim:
