@@ -40,6 +40,7 @@ class Script(ABC):
     plain = False  # True where `framed_token` may be used
     stream_type = EVENT_STREAM  # content types
     document_type = JSON_TYPE
+    _request: ApiRequest
 
     def framed_token(self, index: int) -> bytes:
         """Return the event of one token as one HTTP chunk, fast; only where it carries no usage."""
@@ -72,6 +73,9 @@ class Script(ABC):
     @abstractmethod
     def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the answer as one JSON document: all of it, or its first `tokens`."""
+
+    def _made(self, tokens: int | None) -> int:
+        return self._request.output_tokens if tokens is None else tokens
 
 
 class ChoiceScript(Script):
@@ -131,9 +135,7 @@ class ChoiceScript(Script):
     def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
         choices = []
-        for index, (first, count) in enumerate(
-            self._choices(0, self._request.output_tokens if tokens is None else tokens)
-        ):
+        for index, (first, count) in enumerate(self._choices(0, self._made(tokens))):
             text = json.dumps(self._request.answer.text(first, count))
             content = f'"message":{self._message(first, count)}' if self._chat else f'"text":{text}'
             choices.append(
@@ -261,7 +263,7 @@ class ResponseScript(Script):
 
     def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
-        output = self._output(self._request.output_tokens if tokens is None else tokens)
+        output = self._output(self._made(tokens))
         return json.dumps(self._response(_status(reason), output, usage, reason), separators=(",", ":")).encode()
 
     def _open_item(self, kind: TokenKind, first: int) -> list[bytes]:
@@ -411,7 +413,7 @@ class MessageScript(Script):
     def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
         answer, blocks = self._request.answer, list[dict[str, object]]()
-        for kind, at, size in answer.spans(0, self._request.output_tokens if tokens is None else tokens):
+        for kind, at, size in answer.spans(0, self._made(tokens)):
             text = answer.text(at, size)
             blocks.append(self._block(kind, text, _input_of(text) if kind == "tool" else {}))
         return json.dumps(self._message(blocks, reason, usage), separators=(",", ":")).encode()
@@ -502,7 +504,7 @@ class TgiScript(Script):
         if reason not in _TGI_REASONS:
             return json.dumps(_TGI_ERROR).encode()
         output = 0 if usage is None else usage.output_tokens
-        text = self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens)
+        text = self._request.answer.text(0, self._made(tokens))
         details: dict[str, object] = {"finish_reason": _TGI_REASONS[reason], "generated_tokens": output, "seed": None}
         details |= {"prefill": [], "tokens": []}
         return json.dumps({"generated_text": text, "details": details}, separators=(",", ":")).encode()
@@ -546,7 +548,7 @@ class TritonScript(Script):
         """Return the whole answer as one JSON document."""
         if reason == "abort":
             return b'{"error":"aborted"}'
-        return self._answer(self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens))
+        return self._answer(self._request.answer.text(0, self._made(tokens)))
 
     def _answer(self, text: str) -> bytes:
         answer = {"model_name": self._request.model, "model_version": "1", "text_output": text}
@@ -562,7 +564,7 @@ class InferenceScript(Script):
 
     def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one JSON document."""
-        text = self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens)
+        text = self._request.answer.text(0, self._made(tokens))
         tensor = {"name": "text_output", "datatype": "BYTES", "shape": [1], "data": [text]}
         answer = {"id": f"{self._number:016x}", "model_name": self._request.model, "model_version": "1"}
         return json.dumps(answer | {"outputs": [tensor]} if reason != "abort" else {"error": "aborted"}).encode()
@@ -593,7 +595,7 @@ class GrpcScript(Script):
 
     def document(self, reason: str, usage: Usage | None, tokens: int | None = None) -> bytes:
         """Return the whole answer as one message; one that was aborted has no output."""
-        text = self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens)
+        text = self._request.answer.text(0, self._made(tokens))
         answer = write_answer(self._request.model, None if reason == "abort" else text, is_final=True)
         return framed(bytes(answer.SerializeToString()))
 
@@ -627,7 +629,7 @@ class PredictionScript(Script):
         """Return the whole answer as text."""
         if reason == "abort":
             return self.error({})
-        return self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens).encode()
+        return self._request.answer.text(0, self._made(tokens)).encode()
 
 
 class TranscriptScript(Script):
@@ -663,10 +665,7 @@ class TranscriptScript(Script):
         """Return the whole answer in the form that was requested."""
         if reason == "abort":
             return json.dumps({"error": {"message": "aborted", "type": "InternalServerError", "code": 500}}).encode()
-        text, seconds = (
-            self._request.answer.text(0, self._request.output_tokens if tokens is None else tokens),
-            self._request.audio_s,
-        )
+        text, seconds = self._request.answer.text(0, self._made(tokens)), self._request.audio_s
         if self._request.form == "text":
             return text.encode()
         if self._request.form == "json":
