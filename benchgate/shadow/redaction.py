@@ -158,8 +158,17 @@ _COOKIE = re.compile(
     r"(?i)(?<![\w-])(?:set-)?cookie(?:\\{0,7}[\"'])?\s{0,4}[:=]\s{0,4}(?:\\{0,7}[\"'])?"
     rf"(?P<secret>{_COOKIE_PAIR}(?:;\s{{0,4}}{_COOKIE_PAIR}){{0,50}})"
 )
+# To the end of its line, unless that is escaped or in quotes.
+_CURL = re.compile(
+    r"(?is)curl(?:[^\n'\"\\^`]++|\\(?:[ \t]*\r?\n|.)?+|[\^`](?:[ \t]*\r?\n)?+|'[^']*+'|\"(?:[^\"\\]++|\\.)*+\"|['\"])*+"
+)
 _CURL_LOGIN = re.compile(
-    r"(?<![\w-])(?:-[uU]\s{0,4}|--(?:proxy-)?user[\s=]{1,4})[\"']?[^\s:\"']{1,100}:(?P<secret>[^\s\"']{3,200})"
+    r"(?<![\w-])(?:-[uU]\s{0,4}|--(?:proxy-)?user[\s=]{1,4})[\"']?"
+    r"[^\s:\"']{1,100}:(?!//)(?P<secret>[^\s\"']{3,200})"
+)
+_CURL_COOKIE = re.compile(
+    r"(?<![\w-])(?:-b\s{0,4}|--cookie[\s=]{1,4})(?:\\{0,7}[\"'])?"
+    rf"(?P<secret>{_COOKIE_PAIR}(?:;\s{{0,4}}{_COOKIE_PAIR}){{0,50}})"
 )
 _API_KEY_HEADER = re.compile(r"(?i)(?<![\w-])(?:x-)?api-key[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<secret>[\w.~+/=-]{8,})")
 _ASSIGNED = re.compile(
@@ -192,7 +201,9 @@ def keys(text: str) -> Iterator[tuple[int, int]]:
     if "cookie" in small:
         spans += pattern_spans(_COOKIE)(text)
     if "curl" in small:
-        spans += pattern_spans(_CURL_LOGIN)(text)
+        for command in _CURL.finditer(text):
+            for pattern in (_CURL_LOGIN, _CURL_COOKIE):
+                spans += (found.span("secret") for found in pattern.finditer(text, *command.span()))
     if "api-key" in small:
         spans += pattern_spans(_API_KEY_HEADER)(text)
     if "bearer" in small or "authorization" in small:

@@ -70,6 +70,14 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
             "curl -u bob:hunter -x proxy, curl --user 'bob:hunter'",
             "curl -u bob:<KEY_1> -x proxy, curl --user 'bob:<KEY_1>'",
         ),
+        (
+            "curl https://a.example \\\n  -d '{\n}' -u bob:hunter",
+            "curl https://a.example \\\n  -d '{\n}' -u bob:<KEY_1>",
+        ),
+        (
+            "curl -b 'sid=abc; theme=dark' --cookie=a=b https://a.example?c=d",
+            "curl -b '<KEY_1>' --cookie=<KEY_2> https://a.example?c=d",
+        ),
         ("whsec_" + "abcd+/" * 5 + "= dop_v1_" + "0123456789abcdef" * 4, "<KEY_1> <KEY_2>"),
         (
             "BEARER abcdef01, Bearer      abcdef02, Bearer%20abcdef03",
@@ -111,6 +119,9 @@ def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expe
         "max_tokens=100, prompt_tokens: 2048, tokens=1048576",
         "cookie: chocolate; a cookie = 12 g of sugar; sort -u name:3",
         "the bearer of bearer  bonds",
+        "python x.py -u https://example.org/path with curl, curl -u https://example.org/path",
+        "fetch it with curl\ndocker run -u 1000:1000 image\nwget -U Mozilla:5.0 -b name=value",
+        "curl -b cookies.txt --cookie-jar jar=1 https://a.example",
     ],
 )
 def test_what_only_looks_a_little_like_it_stays(text: str) -> None:
