@@ -290,7 +290,7 @@ def merged(results: Sequence[StageResult]) -> StageResult:
     """Merge the results of workers as if one had done it all; read delay and busiest share are the worst worker's."""
     down_after_s = min((result.down_after_s for result in results if result.down_after_s is not None), default=None)
     if not results:
-        return StageResult.of(no_rows(), 0.0, merged_use([]))
+        return StageResult.of(no_rows(), 0.0, _UNKNOWN)  # interrupted before any worker had a share
     classes = tuple(
         ClassResult(
             shares[0].name,
@@ -338,7 +338,7 @@ def merged_window_s(shares: Sequence[ShareWindow]) -> float:
 
 
 def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
-    """Return the use of all workers: CPU time and counts add up, of shares and delays the worst counts."""
+    """Return the use of all workers, at least one: CPU time and counts add up, the worst share and delays count."""
 
     def worst(values: Iterable[float | None]) -> float | None:
         return max((value for value in values if value is not None), default=None)
@@ -346,7 +346,7 @@ def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
     by = {use.read_delay_by for use in uses if use.read_delay_by is not None}
     return ClientUse(
         cpu_s=sum(use.cpu_s for use in uses),
-        wall_s=max((use.wall_s for use in uses), default=0.0),
+        wall_s=max(use.wall_s for use in uses),
         workers=len(uses),
         busiest_share=worst(use.busiest_share for use in uses),
         read_delay_p50_s=worst(use.read_delay_p50_s for use in uses),

@@ -25,6 +25,7 @@ from benchgate.load.workers import Fleet, WorkerProcess, run_shard
 from benchgate.load.workers import _serve as workers_serve
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
+from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.plan.slot_share import SlotShare
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
@@ -305,4 +306,5 @@ def test_address_that_is_none_is_refused_by_a_fleet_too(workers: int) -> None:
 
 def test_merged_of_nothing_is_nothing() -> None:
     whole = merged([])
-    assert (len(whole.requests), whole.window_s, whole.client.workers) == (0, 0.0, 0)
+    assert (len(whole.requests), whole.window_s) == (0, 0.0)
+    assert ClientUse.from_document(whole.client.to_document()) == whole.client
