@@ -176,6 +176,7 @@ def test_an_interrupted_shadow_comparison_keeps_what_was_answered(tmp_path: Path
     assert (stored.shadow.fault, len(stored.shadow.items), stored.shadow.expected_n) == ("interrupted", 10, 20)
 
 
+@pytest.mark.slow
 def test_a_server_killed_in_the_middle_is_named_and_its_measurements_are_kept(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as baseline:
         candidate = ScriptedServer(healthy)
