@@ -554,10 +554,11 @@ class Router:
             states = await self._states([one])
         except TargetError as error:
             self._missing = str(error)
-        if one.state != "down":
-            self._lost += states
-            one.kill()
-        one.is_ending = False
+        finally:
+            if one.state != "down":
+                self._lost += states
+                one.kill()
+            one.is_ending = False
 
     async def _metrics(self, _: Request) -> bytes:
         pages = {one.number: (await one.fetch("GET", "/metrics")).decode() for one in self._answering()}
