@@ -23,6 +23,7 @@ from benchgate.model.records import (
     RequestColumns,
     ShadowItem,
     divergence_to_json,
+    finite_score,
     pack_rows,
     unpack_rows,
 )
@@ -267,13 +268,15 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
     match row["kind"]:
         case "load":
             parts = split_by_use(RequestColumns.from_columns(columns))
+            if (window_s := finite_score(meta["window_s"])) is None:
+                raise EvidenceError(f"its window_s is {str(meta['window_s'])[:40]!r}; expected a finite number")
             seen = LoadObservation(
                 stage=_typed(row, "stage", str),
                 arm=Arm(row["arm"]),
                 block=_typed(row, "block", int),
                 position=_typed(row, "position", int),
                 requests=parts.measured,
-                window_s=float(meta["window_s"]),
+                window_s=window_s,
                 client=ClientUse.from_document(meta["client"]),
                 left=parts.left,
                 ramp=parts.ramp,

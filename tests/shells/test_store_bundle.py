@@ -212,6 +212,9 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "requests of unlike lengths": (requests_with(sent_ns=np.zeros(3, dtype=np.int64)), "different lengths"),
     "requests without chunks": (requests_with(chunk_ns=np.zeros(0, dtype=np.int64)), "different lengths"),
     "chunks of two requests at once": (requests_with(chunk_start=np.array([0, 5, 1])), "its requests overlap"),
+    "a window of NaN": (
+        sealed_again(in_json("meta", put("nan", "window_s"), "observation", 0)), "its window_s is 'nan'",
+    ),
     "a text of workers": (workers("two"), "valid integer"),
     "no worker": (workers(0), "expected at least 1"),
     "2**70 workers": (workers(2**70), "more than 64 bits"),
