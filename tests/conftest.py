@@ -95,8 +95,8 @@ _LONG = frozenset({
     "test_quality_ending", "test_quality_verdict", "test_replica_counts", "test_replicas",
     "test_report_browser_script", "test_salted_runs", "test_schedules", "test_shadow_drift", "test_sim_drills",
     "test_sim_fleet", "test_sim_grpc", "test_sim_process", "test_site_browser", "test_smoke", "test_started_servers",
-    "test_stats_item_harm", "test_store_away", "test_store_going_on", "test_telemetry_replicas", "test_waivers_of_runs",
-    "test_warmup", "test_wheel", "test_work_once", "test_workers",
+    "test_stats_item_harm", "test_store_away", "test_store_going_on", "test_telemetry_replicas", "test_warmup",
+    "test_wheel", "test_work_once", "test_workers",
 })  # fmt: skip
 _QUICK_DRILL = "prefix-cache"
 # Tests of the store run on SQLite and Postgres. In the quick tier these alone do so on Postgres.

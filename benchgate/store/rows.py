@@ -283,10 +283,11 @@ def read_observation(row: Mapping[str, Any]) -> Observation:
             )
             rows = seen.recorded
         case "quality":
-            known = from_json(QualityObservation, {**meta, "task": row["task"], "arm": row["arm"], "items": ()})
+            own = {"task": row["task"], "arm": row["arm"], "items": (), "harness": meta["harness"]}
+            known = from_json(QualityObservation, {**meta, **own})
             seen, rows = replace(known, items=(answers := unpack_rows(EvalItem, columns))), len(answers)
         case "divergence":
-            texts = from_json(DivergenceObservation, {**meta, "items": ()})
+            texts = from_json(DivergenceObservation, {**meta, "items": (), "passed_over": meta["passed_over"]})
             seen, rows = replace(texts, items=(read := unpack_rows(DivergenceItem, columns))), len(read)
         case "shadow":
             prompts = from_json(ShadowObservation, {**meta, "items": ()})
@@ -363,7 +364,7 @@ def read_telemetry(row: Mapping[str, Any]) -> TelemetryWindow:
     place = {name: row[name] for name in ("stage", "arm", "block", "position")}
     meta = json.loads(row["meta"])
     meta["replicas"] = [{**known, "readings": ()} for known in meta.get("replicas", ())]
-    window = from_json(TelemetryWindow, {**meta, **place, "readings": ()})
+    window = from_json(TelemetryWindow, {**meta, **place, "readings": (), "problems": meta["problems"]})
     replicas = tuple(
         replace(replica, readings=_read_samples(columns, instants, f"{number}/"))
         for number, replica in enumerate(window.replicas)

@@ -141,6 +141,16 @@ def sealed_again(change: Change) -> Change:
     return both
 
 
+def without_key(key: str, table: str = "observation") -> Change:
+    """Removes a key from what is known of the first row that has it, and makes hashes that fit."""
+
+    def change(document: dict[str, Any]) -> None:
+        number = next(i for i, row in enumerate(document[table]) if key in json.loads(row["meta"]))
+        in_json("meta", without(key), table, number)(document)
+
+    return sealed_again(change)
+
+
 def workers(count: object) -> Change:
     return sealed_again(in_json("meta", put(count, "client", "workers"), "observation", 0))
 
@@ -215,6 +225,9 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "a window of NaN": (
         sealed_again(in_json("meta", put("nan", "window_s"), "observation", 0)), "its window_s is 'nan'",
     ),
+    "evals without their harness": (without_key("harness"), "KeyError: 'harness'"),
+    "texts without the sources passed over": (without_key("passed_over"), "KeyError: 'passed_over'"),
+    "telemetry without its problems": (without_key("problems", "telemetry"), "KeyError: 'problems'"),
     "a text of workers": (workers("two"), "valid integer"),
     "no worker": (workers(0), "expected at least 1"),
     "2**70 workers": (workers(2**70), "more than 64 bits"),

@@ -13,7 +13,8 @@ from benchgate.cli import options
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, here
 
-pytestmark = pytest.mark.beside  # its client may be late, by a lot: what is asked of it is no time
+# Its client may be late, by a lot: what is asked of it is no time.
+pytestmark = [pytest.mark.beside, pytest.mark.slow]
 
 
 SUITE = """
