@@ -31,6 +31,8 @@ def usd_per_million_tokens(price_usd_per_hour: float, accelerators: int, tokens_
     return price_usd_per_hour * accelerators * _TOKENS_PER_MILLION / (tokens_per_s * _SECONDS_PER_HOUR)
 
 
+TOKEN_KINDS = ("input", "cached_input", "output")
+"""Kinds of tokens that a hosted model has prices for, in the order in which they are paid."""
 _PRICE_FIELDS = ("price_usd_per_hour", "price_terms", "token_prices", "price_entry")  # no part of the identity
 
 
@@ -59,7 +61,7 @@ class Deployment:
     price_usd_per_hour: float | None = None  # per accelerator, by `price_terms` if there are any
     accelerators: int = 1
     price_terms: dict[str, object] = field(default_factory=dict)
-    token_prices: dict[str, float] = field(default_factory=dict)  # $ per million `input`, `cached_input`, `output`
+    token_prices: dict[str, float] = field(default_factory=dict)  # $ per million of each of TOKEN_KINDS, or of none
     price_entry: dict[str, object] = field(default_factory=dict)  # price file and its entry
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from benchgate.errors import EvidenceError, StoreError
 from benchgate.model import codec
 from benchgate.model.columns import concatenate_columns, split_by_use
-from benchgate.model.deployment import Arm, Deployment, from_json
+from benchgate.model.deployment import TOKEN_KINDS, Arm, Deployment, from_json
 from benchgate.model.records import (
     ColumnMap,
     DivergenceItem,
@@ -198,6 +198,8 @@ def read_deployment(text: str) -> Deployment:
     prices = [found.price_usd_per_hour or 0.0, *found.token_prices.values()]
     if found.accelerators < 1 or not all(0 <= price < math.inf for price in prices):
         raise ValueError("a deployment has fewer than 1 accelerator, or a negative or infinite price")
+    if found.token_prices.keys() not in (set(), set(TOKEN_KINDS)):
+        raise ValueError(f"a deployment has token prices of {sorted(found.token_prices)}, not of {list(TOKEN_KINDS)}")
     return found
 
 

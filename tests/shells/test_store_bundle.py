@@ -233,6 +233,7 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "2**70 workers": (workers(2**70), "more than 64 bits"),
     "nothing of workers": (workers(None), "valid integer"),
     "a price that is a text": (deployed("cheap", "price_usd_per_hour"), "valid number"),
+    "a price of prompts alone": (deployed({"input": 0.2}, "token_prices"), "token prices of"),
     "a deployment of -1 accelerators": (deployed(-1, "accelerators"), "fewer than 1 accelerator"),
     "meta that is a list": (lambda d: (put("[]", "observation", 0, "meta")(d), resealed(d)), "cannot be read"),
     "a status nobody knows": (put("done", "run", "status"), "its status is 'done'"),

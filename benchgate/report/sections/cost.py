@@ -9,7 +9,7 @@ from benchgate import units
 from benchgate.escape import one_line
 from benchgate.gate.evidence.costs import PRICE_MISMATCH, overpaid, price_mismatch
 from benchgate.gate.summary.figures import Estimate
-from benchgate.model.deployment import Arm, Deployment
+from benchgate.model.deployment import TOKEN_KINDS, Arm, Deployment
 from benchgate.report import display
 from benchgate.report.section import Lines, Section, Style, notes, present
 from benchgate.report.sections.stages import StageRow, stage_table
@@ -22,7 +22,6 @@ _COLUMNS = (
     *number_columns("price", "$ per 1M output tokens", "95 % interval", "$ per 1M good output tokens"),
     *number_columns("95 % interval", "good tokens vs. baseline"),
 )
-_TOKEN_KINDS = ("input", "cached_input", "output")  # in the order in which they are paid for
 _PART_OF_STAGE = (
     "traffic classes of one stage share a deployment: each class's row divides the whole price by its own tokens"
 )
@@ -216,8 +215,8 @@ def _tokens_per_s(row: StageRow) -> float:
 def price_text(deployment: Deployment) -> str:
     """`2 accelerators at $5.00/h ($4.00/h, spot)`, or the prices of a hosted model per million tokens."""
     if deployment.token_prices:
-        prices = {kind: deployment.token_prices[kind] for kind in _TOKEN_KINDS if kind in deployment.token_prices}
-        each = ", ".join(f"{kind.replace('_', ' ')} {display.usd(usd)}" for kind, usd in prices.items())
+        prices = deployment.token_prices
+        each = ", ".join(f"{kind.replace('_', ' ')} {display.usd(prices[kind])}" for kind in TOKEN_KINDS)
         return f"per 1M tokens: {each}"
     price = f"{display.usd(deployment.price_usd_per_hour)}/h"
     if deployment.accelerators > 1:
