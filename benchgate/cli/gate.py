@@ -13,7 +13,15 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.completion import complete_checks, complete_runs
-from benchgate.cli.options import Format, find_suite, read_waivers, refuse_unwritable, today, waivers_for_stored
+from benchgate.cli.options import (
+    Format,
+    find_suite,
+    read_waivers,
+    refuse_unwritable,
+    require_waivers,
+    today,
+    waivers_for_stored,
+)
 from benchgate.cli.output import OutputOptions, ReportUrlOption, finish, require_link, verdict_context, with_output
 from benchgate.cli.saying import log, say, say_escaped, say_json_text, say_markdown, stdout_screen
 from benchgate.errors import ExitCode, PublishError, UsageError, suggestion
@@ -108,6 +116,7 @@ def report(
     require_link([form], report_url, None)
     path = out or Path(form.file_name)
     refuse_unwritable(path)
+    require_waivers(waivers)
     with options.open_store(store, run, against) as opened:
         run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None
@@ -200,6 +209,7 @@ def _judge(
 
         policy_file = find_suite(policy)
         suite = read_suite(policy_file).suite
+    require_waivers(waivers)
     output = output.of_policy(policy_file)
     with output.cleared_on_failure(), options.open_store(store, run, against) as opened:
         run_id = options.find_run(opened, run)

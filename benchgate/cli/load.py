@@ -339,6 +339,8 @@ def load(
                 result: Mapping[str, Any] = run_load_test(parsed, display.note, display.watch)
             display.end()
     else:
+        if lowest is None or highest is None:
+            raise UsageError("--search needs where to begin and where to end: --from 1/s --to 64/s")
         from benchgate.load.standalone.search import SearchOptions, run_search
 
         values: dict[str, Any] = {**levels, **limits} | _SEARCH_DEFAULTS | given

@@ -16,7 +16,7 @@ import typer
 from benchgate.cli.completion import complete_checks, complete_runs
 from benchgate.cli.saying import inform
 from benchgate.errors import UsageError, suggestion
-from benchgate.store.missing import require_stored, sqlite_file
+from benchgate.store.missing import is_absent, require_stored, sqlite_file
 
 if TYPE_CHECKING:
     from benchgate.model.run import Run
@@ -129,6 +129,8 @@ def open_store(address: str, *runs: str | None) -> Store:
 
 def open_store_as_is(address: str) -> Store:
     """Open a store that exists, without upgrading it. Raises UsageError."""
+    if is_absent(address):
+        raise UsageError(f"there is no file {sqlite_file(address)}; check the address (--store, BENCHGATE_STORE)")
     from benchgate.store.database import Address
     from benchgate.store.repository import Store
 
@@ -136,8 +138,6 @@ def open_store_as_is(address: str) -> Store:
     if found is not None:
         return found
     where = Address.parse(address)
-    if where.path is not None and not where.path.exists():
-        raise UsageError(f"there is no file {where.shown}; check the address (--store, BENCHGATE_STORE)")
     raise UsageError(
         f"there is no store of this benchgate's schema at {where.shown}; check the address, or bring an older one to "
         f"it with `benchgate store upgrade --store {quote(where.shown)}`"
@@ -224,6 +224,12 @@ def find_suite(reference: str) -> Path:
 def today() -> date:
     """Return the current day in UTC."""
     return datetime.now(UTC).date()
+
+
+def require_waivers(path: Path | None) -> None:
+    """Raise UsageError or SuiteError for a file of waivers with a mistake, before a store is opened."""
+    if path is not None:
+        read_waivers(path, today())
 
 
 def waivers_for_run(path: Path | None, suite: Suite) -> Waivers | None:

@@ -14,7 +14,7 @@ import typer
 
 from benchgate.cli import options
 from benchgate.cli.completion import complete_runs
-from benchgate.cli.options import Format, ResultFormat, find_suite, waivers_for_stored
+from benchgate.cli.options import Format, ResultFormat, find_suite, require_waivers, waivers_for_stored
 from benchgate.cli.output import OutputOptions, printer, show_or_log, shown
 from benchgate.cli.saying import inform, log, say, say_json
 from benchgate.errors import ExitCode, UsageError, suggestion
@@ -304,6 +304,7 @@ def promote(
         from benchgate.release.promote import hook_command  # slow to import
 
         hook = hook_command(run_hook)
+    require_waivers(waivers)
     with options.open_store(store, run) as opened:
         from benchgate.model.run import MAX_PROMOTION_AGE_S
         from benchgate.release import promote
@@ -537,11 +538,11 @@ def verdict_server(
 
     Example: benchgate verdict-server --host 0.0.0.0 --store postgresql://db/runs
     """
-    from benchgate.release.server import ServerSettings, VerdictServer
-
     max_age_s = _duration_s("--max-age", max_age)
     with options.open_store_as_is(store):
         pass  # a missing store is reported now, and not at the first query
+    from benchgate.release.server import ServerSettings, VerdictServer
+
     try:
         server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, log))
     except (OSError, OverflowError) as error:

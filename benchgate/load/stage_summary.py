@@ -10,7 +10,8 @@ from benchgate.gate.evidence.client_strain import saturation_reasons
 from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.results import ClassResult, ShareWindow, StageResult, merged, merged_use, merged_window_s
 from benchgate.model.metric import Slo
-from benchgate.model.request_summary import EXACT_RECORDS, RequestSummary
+from benchgate.model.request import EXACT_RECORDS
+from benchgate.model.request_summary import RequestSummary
 from benchgate.model.run import ClientUse
 
 _MOST_SHOWN = 5

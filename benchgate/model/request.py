@@ -15,6 +15,8 @@ Endpoint = Literal[
     "embeddings", "rerank", "transcriptions", "grpc-infer",
 ]  # fmt: skip
 MediaKind = Literal["images", "audio", "videos"]
+EXACT_RECORDS = 10_000_000
+"""Most records of a class of traffic that are merged one by one; beyond, they are summarised."""
 MEDIA_KEYS = frozenset({"image_url", "input_audio", "audio_url", "video_url", "file"})
 """Keys of a request's content whose values are media, not text."""
 _MODEL = "{model}"  # the model's name in a path

@@ -21,8 +21,6 @@ from benchgate.model.histogram import TimeHistogram
 from benchgate.model.metric import Slo
 from benchgate.model.records import ABSENT, IntArray, RequestColumns
 
-EXACT_RECORDS = 10_000_000
-"""Most records of a class of traffic that are merged one by one; beyond, they are summarised."""
 SAMPLED_RECORDS = 100_000
 TIMES = MappingProxyType(
     {

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.request_summary import EXACT_RECORDS
-from benchgate.pipeline.error_budget import require_askable
+from benchgate.model.request import EXACT_RECORDS
 from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
 from benchgate.suite.schema import Suite, is_sent_by_grpc
 from benchgate.targets.address import ServerAddress, tls_context
@@ -62,7 +61,10 @@ def require_ready(
         from benchgate.shadow.assessors import assessors_of
 
         assessors_of(suite.shadow, os.environ, suite_dir, None)
-    require_askable(suite, suite_dir, os.environ)
+    if suite.error_budget is not None:
+        from benchgate.pipeline.error_budget import require_askable
+
+        require_askable(suite, suite_dir, os.environ)
 
 
 def _require_embedded() -> None:

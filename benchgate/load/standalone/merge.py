@@ -20,7 +20,7 @@ from benchgate.load.stage_summary import Offered, merge_shares
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import describe, offered_load, stage_of, target_of, with_regions
 from benchgate.load.standalone.shard import STOPPED
-from benchgate.model.request_summary import EXACT_RECORDS
+from benchgate.model.request import EXACT_RECORDS
 from benchgate.suite.schema import ClientBounds
 from benchgate.targets.dialect import Target
 

@@ -50,8 +50,8 @@ class SearchOptions:
         cls,
         *,
         over: str,
-        lowest: str | None,
-        highest: str | None,
+        lowest: str,
+        highest: str,
         target: str,
         resolution: str,
         probe: int,
@@ -69,8 +69,6 @@ class SearchOptions:
                 )
         if over == "concurrency" and load.get("arrival") is not None:
             raise UsageError("--arrival means nothing in a closed loop; leave it out, or search over the rate")
-        if lowest is None or highest is None:
-            raise UsageError("--search needs where to begin and where to end: --from 1/s --to 64/s")
         kind = cast('Literal["rate", "concurrency"]', over)
         from_level, to_level = _level("--from", kind, lowest), _level("--to", kind, highest)
         if from_level >= to_level:
