@@ -88,10 +88,11 @@ def demand_from_hours(per_s: Sequence[float]) -> Demand:
     rates = np.asarray(per_s, dtype=np.float64)
     if not rates.size:
         raise ValueError("there is no hour of traffic")
-    p95 = float(np.quantile(rates, 0.95, method="inverted_cdf"))
+    p95, peak = float(np.quantile(rates, 0.95, method="inverted_cdf")), float(rates.max())
     rises = np.diff(rates)
     growth = float(rises.max()) / _SECONDS_PER_HOUR if rises.size else None
-    return Demand(float(rates.mean()), p95, float(rates.max()), None if growth is None else max(0.0, growth))
+    mean = min(float(rates.mean()), peak)  # the mean of equal rates may be rounded up
+    return Demand(mean, p95, peak, None if growth is None else max(0.0, growth))
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ def test_demand_of_hours_is_their_mean_their_busy_hours_and_their_steepest_rise(
     assert found.growth_per_s2 == pytest.approx(361 / 3600)
     assert demand_from_hours([7, 5]).growth_per_s2 == 0
     assert demand_from_hours([7]).growth_per_s2 is None
+    level = demand_from_hours([0.1] * 24)  # their sum over 24 is above 0.1
+    assert level.mean_per_s == level.peak_per_s == 0.1
 
 
 @pytest.mark.parametrize("wrong", [(-1,), (math.nan,), (2, None, 1), (1, 3, 2)])
