@@ -28,6 +28,7 @@ from benchgate.units import as_written, show_percent, show_points
 _NO_DEFAULTS = (
     "what this suite measures has no usual checks, because only its author can say what is enough; write `gate.checks`"
 )
+_TOO_COARSE = "the usual margin of capacity, 2.5 times this, is not below 100%; write less, or write `gate.checks`"
 _HELPERS = ("shadow.judge", "shadow.similarity", "error_budget.spent.prometheus")
 _REFERENCES = (
     *(f"deployments.*.{key}" for key in ("api_key", "proxy", "url", "metrics", "gpu", "headers.*", "ready.metrics.*")),
@@ -70,7 +71,9 @@ def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
         if not suite.gate.checks:
             gate = suite.gate.model_copy(update={"checks": default_checks(suite)})
             suite = suite.model_copy(update={"gate": gate})
-        if not suite.gate.checks and any(getattr(suite, section) is not None for section in SECTIONS):
+            if suite.load is not None and suite.load.capacity is not None and _capacity_margin(suite.load) is None:
+                found.append(Fault(("load", "capacity", "resolution"), _TOO_COARSE))
+        if not (suite.gate.checks or found) and any(getattr(suite, section) is not None for section in SECTIONS):
             found.append(Fault(("gate",), _NO_DEFAULTS))
     unread = {("prices",)} if suite.prices is not None else set[Path]()  # the file may have what is missing here
     found += broken_rules(suite, broken | unread | {fault.path for fault in found})
@@ -154,9 +157,18 @@ def _load_checks(suite: Suite, load: Load) -> Iterator[Line]:
         yield from _at_operating_stage(load, classes, str(operating))
     else:
         yield from _at_every_stage(load, classes)
-    if load.capacity is not None:
-        # Brackets of two equal deployments may lie twice their resolution apart.
-        yield {"metric": "capacity", "margin": f"{max(10.0, 250 * load.capacity.resolution_ratio):g}%"}
+    if (margin := _capacity_margin(load)) is not None:
+        yield {"metric": "capacity", "margin": margin}
+
+
+def _capacity_margin(load: Load) -> str | None:
+    """Return the margin of a capacity; None without a search, and for one so coarse that no margin is left.
+
+    Brackets of two equal deployments may lie twice their resolution apart.
+    """
+    percent = 100.0 if load.capacity is None else max(10.0, 250 * load.capacity.resolution_ratio)
+    shown = f"{percent:g}"
+    return f"{shown}%" if float(shown) < 100 else None
 
 
 def _at_operating_stage(load: Load, classes: Sequence[TrafficClass], operating: str) -> Iterator[Line]:

@@ -18,7 +18,7 @@ from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from benchgate.stats.means import paired_t
 from benchgate.stats.sequential import look_alphas
-from benchgate.suite.loader import line_of, parse_suite
+from benchgate.suite.loader import default_checks, line_of, parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import measured
 
@@ -138,6 +138,16 @@ def test_evals_texts_prompts_and_searches_have_usual_checks_of_their_own() -> No
         "{metric: judge_loss, margin: 5 points}",
     ]
     assert lines("quality: {tasks: [gsm8k], stop_early: true}\n") == ["{metric: accuracy, margin: 2 points}"]
+
+
+def test_search_too_coarse_for_a_usual_check_needs_one_of_its_own() -> None:
+    load = "load: {workload: WORKLOAD, capacity: {over: rate, from: 1/s, to: 8/s, resolution: 40%}}\n"
+    with pytest.raises(SuiteError) as refused:
+        suite_of("slo: {ttft: 1s}\n", load)
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.line) == ("load.capacity.resolution", 8)
+    own = suite_of("slo: {ttft: 1s}\n", load, "gate: {checks: [{metric: capacity, margin: 60%}]}\n")
+    assert default_checks(own) == ()
     alone = "quality: {tasks: [{task: mine, metric: quaint, scale: continuous}]}\n"
     assert lines(alone) == ["{metric: score, task: mine, margin: 2 points}"]
 
