@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.importers.reading import Field
-from benchgate.model.deployment import Arm, sha256_of
+from benchgate.model.deployment import Arm, canonical_json, sha256_of
 from benchgate.model.records import INVALID_CHOICE, EvalItem
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.suite.quality import Quality, TaskEntry
@@ -66,6 +66,20 @@ def problem(path: Path | str, message: str) -> Problem:
 def fingerprint(value: object) -> str:
     """Hash a part of an item that must be equal in both arms. NaN is hashed as JSON text."""
     return sha256_of(json.dumps(value, sort_keys=True, ensure_ascii=False))
+
+
+def setting(field: Field | None) -> object:
+    """Return a setting that must be equal in both arms, None for a missing one.
+
+    Raises UsageError for NaN or infinity, which cannot be hashed.
+    """
+    if field is None:
+        return None
+    try:
+        canonical_json(field.value)
+    except ValueError:
+        field.refuse("a setting without NaN and infinity")
+    return field.value
 
 
 def count_or_none(field: Field | None) -> int | None:

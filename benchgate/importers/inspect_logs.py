@@ -30,6 +30,7 @@ from benchgate.importers.eval_items import (
     observe,
     problem,
     select_task,
+    setting,
     suite_mismatches,
 )
 from benchgate.importers.reading import Field, read_json
@@ -296,7 +297,8 @@ def _error(sample: Field) -> str | None:
         return str(found.need("message").value)[:500]
     invalidated = sample.get("invalidation")
     if invalidated is not None:
-        return f"a person marked it invalid: {invalidated.value.get('reason') or 'no reason given'}"[:500]
+        reason = invalidated.get("reason")
+        return f"a person marked it invalid: {(reason and reason.value) or 'no reason given'}"[:500]
     limit = sample.get("limit")
     if limit is not None and (kind := limit.need("type").text()) not in _CUT_SHORT:
         return f"its {kind} limit ended it before it was done"
@@ -403,19 +405,18 @@ def _generation(header: Field) -> Field:
 def _settings(log: _Log) -> Mapping[str, object]:
     """Return settings that must be equal in both arms, without the unknown ones."""
     spec, plan = log.header.need("eval"), log.header.need("plan")
-    version, packages, arguments = spec.get("task_version"), spec.get("packages"), spec.get("task_args")
+    packages, arguments, scorers = spec.get("packages"), spec.get("task_args"), spec.get("scorers")
     steps = [] if (listed := plan.get("steps")) is None else listed.items()
-    generation = {key: one.value for key, one in _generation(log.header).entries() if key not in _CLIENT_SETTINGS}
-    scorers = spec.get("scorers")
-    limits = {key: one.value for key, one in spec.need("config").entries() if _LIMIT.fullmatch(key)}
+    generation = {key: setting(one) for key, one in _generation(log.header).entries() if key not in _CLIENT_SETTINGS}
+    limits = {key: setting(one) for key, one in spec.need("config").entries() if _LIMIT.fullmatch(key)}
     found = {
         "format": "inspect_ai",
         "inspect_ai": None if packages is None or (own := packages.get("inspect_ai")) is None else own.text(),
         "provider": _model(spec.need("model").text())[0] or None,
-        "task_version": None if version is None else version.value,
-        "task_args_sha256": None if arguments is None else sha256_of(arguments.value),
-        "solver_sha256": sha256_of([[one.need("solver").value, one.value.get("params")] for one in steps]),
-        "scorers_sha256": None if scorers is None else sha256_of(scorers.value),
+        "task_version": setting(spec.get("task_version")),
+        "task_args_sha256": None if arguments is None else sha256_of(setting(arguments)),
+        "solver_sha256": sha256_of([[setting(one.need("solver")), setting(one.get("params"))] for one in steps]),
+        "scorers_sha256": None if scorers is None else sha256_of(setting(scorers)),
         "generation": generation or None,
         **limits,
     }

@@ -23,6 +23,7 @@ from benchgate.importers.eval_items import (
     observe,
     problem,
     select_task,
+    setting,
     suite_mismatches,
 )
 from benchgate.importers.reading import Field, optional_text, read_json
@@ -160,7 +161,7 @@ def _shard_faults(config: Field, found: set[str]) -> Iterator[str]:
 
 def _settings(bundle: _Bundle) -> Mapping[str, object]:
     """Return settings that must be equal in both arms, without the unknown ones."""
-    found = {key: one.value for key in _SETTINGS if (one := bundle.config.get(key)) is not None}
+    found = {key: setting(one) for key in _SETTINGS if (one := bundle.config.get(key)) is not None}
     version = optional_text(bundle.document.get("sdk_version"))
     return {"nemo_evaluator": version, **found} if version is not None else found
 

@@ -294,6 +294,29 @@ def test_a_suite_that_a_log_contradicts_is_refused(tmp_path: Path, suite: dict[s
     assert reason in refusal(written(tmp_path, log([sample("a"), sample("b")])), **suite)
 
 
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (lambda log: log["plan"]["steps"][0].update(params={"scale": float("nan")}), r"\$\.plan\.steps\[0\]\.params"),
+        (
+            lambda log: log["plan"]["config"].update(temperature=float("inf")),
+            r"\$\.plan\.config\.temperature: found inf",
+        ),
+        (
+            lambda log: log["samples"][0].update(invalidation="wrong prompt"),
+            r"\$\.samples\[0\]\.invalidation: found 'wr",
+        ),
+    ],
+)
+def test_a_setting_that_is_no_number_and_a_mark_that_is_no_object_are_refused_at_their_places(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], place: str
+) -> None:
+    document = log([sample("a")])
+    change(document)
+    with pytest.raises(BenchgateError, match=place):
+        read(written(tmp_path, document))
+
+
 def test_of_a_folder_each_task_has_one_log(tmp_path: Path) -> None:
     written(tmp_path, log([sample("a")]))
     assert len(read(tmp_path).observations) == 1
