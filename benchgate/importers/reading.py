@@ -188,10 +188,11 @@ def by_iso_time(field: Field) -> Measured:
     """Parse a date in ISO 8601; one without a time zone is taken as UTC."""
     try:
         instant = datetime.fromisoformat(field.text())
-    except ValueError:
+        zone_known = instant.tzinfo is not None
+        instant = instant.astimezone(UTC) if zone_known else instant.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         _refuse_time(field)
-    zone_known = instant.tzinfo is not None
-    return _measured(field, instant if zone_known else instant.replace(tzinfo=UTC), zone_known=zone_known)
+    return _measured(field, instant, zone_known=zone_known)
 
 
 def _measured(field: Field, instant: datetime, *, zone_known: bool) -> Measured:

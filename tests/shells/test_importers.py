@@ -393,6 +393,7 @@ def test_units_of_a_report_are_held_against_what_they_must_be(tmp_path: Path) ->
     for old, new, why in (
         ("version: '0.2'", "version: '0.1'", "version 0.2"),
         ("failures: 2", "failures: 51", "at most the 50 requests"),
+        ("  start: ", "  start: 9999-12-31T23:59:59-01:00 #", "an instant since 2015"),
     ):
         path.write_text(text.replace(old, new, 1), encoding="utf-8")
         with pytest.raises(UsageError, match=why):
