@@ -71,7 +71,7 @@ class RateProfile:
     @property
     def requests(self) -> int:
         """Return the number of requests sent, the rounded integral of the rate; equal for every draw."""
-        return round(self.mass)
+        return round(min(self.mass, 1e18))  # more than any stage may have; an infinite one has no integer
 
 
 def linear_ramp(start_rps: float, end_rps: float, duration_s: float) -> RateProfile:

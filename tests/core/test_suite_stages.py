@@ -147,6 +147,7 @@ MISTAKES: list[tuple[str, str]] = [
      "10:7 load.sweep[0]: comes to 0 requests a block; such a stage has 1 to 1,000,000,000"),
     ("{stage: s, rate: 5000/s, ramp_to: 6000/s, for: 1h}",
      "10:7 load.sweep[0]: comes to 19,800,000 requests a block; such a stage has 1 to 1,000,000:"),
+    ("{stage: s, rate: 9/s, for: 1e308s}", "10:7 load.sweep[0]: comes to 1,000,000,000,000,000,000 requests a block"),
 ]  # fmt: skip
 
 
