@@ -415,13 +415,19 @@ def expanded(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
             varied: dict[str, Any] = {field: value}
             if field == "prefix_share":
                 varied = {"prefix": Prefix.model_construct(share_ratio=value)}
-            name = f"{stage.name}-{value * 100 if field == 'prefix_share' else value:g}"
+            name = f"{stage.name}-{_in_a_name(value * 100 if field == 'prefix_share' else value)}"
             requests = stage.requests if counted else _planned_requests({**stage.__dict__, **varied})
             one = stage.model_copy(update={"name": name, "each": None, "requests": requests, **varied})
             if not counted:
                 one.model_fields_set.discard("requests")  # not written in the suite: it follows from the rate
             found.append(one)
     return tuple(found)
+
+
+def _in_a_name(value: float) -> str:
+    """Format a number for the name of a stage, which has no `+`: 0.5, 1000000."""
+    short = f"{value:g}"
+    return short if "+" not in short else f"{value:.15g}".replace("+", "")
 
 
 def _rate_profile(fields: Mapping[str, Any]) -> RateProfile | None:

@@ -71,6 +71,20 @@ def test_form_comes_back_from_the_store_as_it_went_in(text: str) -> None:
     assert Suite.from_stored(json.loads(json.dumps(suite.to_stored()))) == suite
 
 
+@pytest.mark.parametrize(
+    ("varied", "last"),
+    [
+        ("concurrency: [8, 1000000]", "s-1000000"),
+        ("rate: [0.5/s, 1234567/s]", "s-1234567"),
+        ("rate: [1e20/s]", "s-1e20"),
+    ],
+)
+def test_name_of_a_large_value_is_one_that_a_stored_suite_may_have(varied: str, last: str) -> None:
+    suite = suite_of(f"{{stage: s, requests: 5, each: {{{varied}}}}}")
+    assert suite.stage_names[-1] == last
+    assert Suite.from_stored(json.loads(json.dumps(suite.to_stored()))) == suite
+
+
 def test_forms_of_the_first_version_are_stored_as_they_were() -> None:
     # Runs are comparable when what was asked hashes alike, so a key that is not used must not be written.
     stored = suite_of("{stage: s, rate: 8/s, requests: 5}").to_stored()["load"]["sweep"]
