@@ -191,7 +191,10 @@ class PlannedLoad:
 
 
 def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
-    """Return the blocks of a plan; None without any. Requests cancelled on purpose count in no share and no latency."""
+    """Return the blocks of a plan; None without any.
+
+    Requests cancelled on purpose, and eval items, count in no share and no latency.
+    """
     if suite.load is None or not plan.blocks:
         return None
     looks = suite.load.looks or (len(plan.blocks),)
@@ -202,7 +205,9 @@ def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
             for group in stage.classes:
                 if not group.background:
                     requests = () if isinstance(group.requests, GeneratedRequests) else group.requests
-                    stays = sum(request.leave is None for request in requests) if requests else len(group.requests)
+                    stays = (
+                        sum(r.leave is None and r.item is None for r in requests) if requests else len(group.requests)
+                    )
                     counts.setdefault(stage.observed_as(group), []).append(stays)
                     begun = sum(request.turn is not None and request.turn.turn == 0 for request in requests)
                     sessions.setdefault(stage.observed_as(group), []).append(begun)

@@ -16,6 +16,7 @@ from benchgate.model.noise import NoiseKey, NoiseProfile, NoiseSpread, SelfDisag
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.forecast import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower, KnownNoise
+from benchgate.plan.items import PlannedTask
 from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.preview import Preview, preview
 from benchgate.plan.schedule import Plan, make_plan
@@ -369,3 +370,13 @@ def test_clients_that_leave_are_in_no_share() -> None:
     workload = {"input": "8 tokens", "output": "10 tokens", "leave": {"share": "50%", "after": "2 tokens"}}
     row = only(load_suite({"metric": "error_rate", "max": "5%"}, load={"workload": workload}))
     assert row.has == 300
+
+
+def test_eval_items_among_the_requests_of_a_stage_are_in_no_share() -> None:
+    sweep = [{"stage": "c4", "concurrency": 4, "requests": 60, "verify": "20%"}]
+    accuracy = {"metric": "accuracy", "stage": "c4", "margin": "5 points"}
+    suite = load_suite(ERRORS, accuracy, load={"sweep": sweep}, quality={"tasks": ["add.yaml"]})
+    task = PlannedTask("add", {}, tuple({"id": str(number), "prompt": "1+1"} for number in range(200)))
+    plan = make_plan(suite, [task])
+    assert len(plan.blocks[0].stages[0].requests) == 72
+    assert only(suite, plan).has == 600
