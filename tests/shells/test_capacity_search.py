@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from benchgate.errors import TargetError, UsageError
+from benchgate.load.results import StageResult
+from benchgate.load.standalone.run import send_load
 from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.model.metric import Slo
 from benchgate.model.request_metrics import meets_slo
@@ -100,6 +102,21 @@ def test_requests_needed_for_a_level_include_those_sent() -> None:
     assert document["requests_needed"] == min(probe["requests_needed"] for probe in unresolved)
     assert told[0] == "1 in flight, look 1: 4 requests"
     assert next(line for line in told if "neither" in line).startswith("1 in flight: shown neither to meet nor")
+
+
+@pytest.mark.parametrize("warmup", ["0", "2"])
+def test_stated_service_time_is_that_of_the_first_ramp(monkeypatch: pytest.MonkeyPatch, warmup: str) -> None:
+    ramped_by = list[float | None]()
+
+    def send(fleet: Any, load: Any, target: Any, service_s: float | None) -> StageResult:
+        ramped_by.append(service_s)
+        return send_load(fleet, load, target, service_s)
+
+    monkeypatch.setattr("benchgate.load.standalone.search.send_load", send)
+    with serve_sim(FAST) as server:
+        load = {"slo": "ttft=5s", "warmup": warmup, "service_time": "70ms"}
+        run_search(options(server.url, highest="2", probe=20, load=load))
+    assert ramped_by[0] == 0.07
 
 
 def test_server_that_is_not_there_ends_the_search_and_has_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,7 +119,7 @@ def run_search(
         try:
             if first is not None:
                 warmed = warm_up_server(fleet, options.at(first, 0), target)
-                warmup, service_s = warmed.requests, warmed.service_s.get("")
+                warmup, service_s = warmed.requests, options.base.service_s or warmed.service_s.get("")
                 least_s = service_s
                 if warmed.note is not None:
                     note(f"warm-up: {warmed.note}")
