@@ -57,6 +57,14 @@ def test_workers_share_the_rows_between_them(trace: str) -> None:
     assert sorted((r for share in shares for r in share), key=lambda r: r.index) == list(whole)
 
 
+def test_more_rows_within_a_duration_than_are_read_are_refused(trace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --requests a million rows are read: the load would end before its duration, and nobody would notice."""
+    monkeypatch.setattr("benchgate.load.standalone.options._MOST_ROWS", 3)
+    with pytest.raises(UsageError, match=r"3 rows or more within 0\.2 s; write --requests instead"):
+        options_of(trace, duration="200ms")
+    assert len(list(SyntheticRequests(options_of(trace, duration="50ms")))) == 2
+
+
 def test_a_duration_takes_the_rows_that_are_due_within_it(trace: str) -> None:
     assert len(list(SyntheticRequests(options_of(trace, duration="100ms")))) == 3
     assert len(list(SyntheticRequests(options_of(trace, duration="100ms", speed=0.5)))) == 2

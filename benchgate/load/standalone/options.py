@@ -165,6 +165,8 @@ def read_replay(path: str, speed: float, requests: int | None, duration_s: float
         raise ValueError(f"{path} has {len(rows):,} rows, fewer than the {requests:,} requests; ask for fewer")
     if duration_s is not None:
         rows = tuple(row for row in rows if row.at_ns <= duration_s * speed * _NS_PER_S)
+        if len(rows) == _MOST_ROWS:  # as many as were read
+            raise ValueError(f"{path} has {len(rows):,} rows or more within {duration_s:g} s; write --requests instead")
     return Replay(path, speed, rows)
 
 
