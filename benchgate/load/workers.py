@@ -208,11 +208,16 @@ class WorkerProcess:
             self._pipe.send(shard)
 
     def is_ready(self, deadline_s: float) -> bool:
-        """Return True once its connections are open before the deadline (time.monotonic). Raises its BenchgateError."""
-        if self._pipe.poll(max(0.0, deadline_s - time.monotonic())):
-            return self._receive() == _READY
-        self._process.kill()
-        return False
+        """Return True once its connections are open. Raises its BenchgateError.
+
+        After the deadline (time.monotonic) it is killed unless it is at work: it may be preparing many requests.
+        """
+        self.watch()
+        while not self._pipe.poll(max(_TICK_S, deadline_s - time.monotonic())):
+            if self.is_stuck():
+                self._process.kill()
+                return False
+        return self._receive() == _READY
 
     def start(self, start_ns: int) -> None:
         """Send it the shared start, in ns since 1970."""

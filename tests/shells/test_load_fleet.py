@@ -147,6 +147,37 @@ def test_killed_worker_is_named_and_nothing_planned_goes_missing(first_worker: l
     assert (tuple(again.requests.error), again.client.faults) == ((None, None), ())  # it was replaced
 
 
+class Laborious(PlannedRequests):
+    """Requests of which the first takes a second of work."""
+
+    def __iter__(self) -> Iterator[PlannedRequest]:
+        until_s = time.process_time() + 1.0
+        while time.process_time() < until_s:
+            pass
+        return super().__iter__()
+
+
+def test_worker_that_still_prepares_its_requests_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand recordings of a minute take two."""
+    monkeypatch.setattr("benchgate.load.workers.READY_S", 0.0)
+    with ScriptedServer(lambda received: [WHOLE]) as server, Fleet(1) as fleet:
+        shard = shard_of(server.url, closed(2))
+        part = replace(shard.parts[0], requests=Laborious(closed(2).requests))
+        result = fleet.run(replace(shard, parts=(part,)))
+    assert result.client.faults == ()
+    assert result.requests.error == (None, None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU clock of another process is Linux's")
+def test_worker_that_hangs_before_it_is_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchgate.load.workers._STUCK_S", 0.5)
+    process = WorkerProcess()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    assert not process.is_ready(time.monotonic())
+    process.stop()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the CPU clock of another process is Linux's")
 def test_a_worker_that_hangs_is_given_up(first_worker: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped, it uses no CPU, as one that waits for a dead network disk."""
