@@ -264,8 +264,8 @@ def read_class(part: ClassShare, spool: Path, target: Target) -> ClassResult:
         error, detail = columns.error.but(are, ErrorClass.TIMEOUT), columns.error_detail.but(are, _HUNG)
         columns = replace(columns, left=np.where(are, np.int8(0), columns.left), error=error, error_detail=detail)
     parts = split_by_use(columns)
-    if part.holds_slots and tail_ns is not None:
-        last_ns = tail_ns
+    if part.holds_slots and first_ns is not None:  # the last request of a single slot is over with its pause
+        last_ns = last_ns + int(part.level.think_s * _NS) if tail_ns is None else tail_ns
     window_s = max(0, last_ns - (first_ns or 0)) / _NS
     verified = tuple(answers[number] for number in sorted(answers))
     return ClassResult(part.name, parts.measured, window_s, parts.left, parts.ramp, part.holds_slots, verified)

@@ -309,19 +309,19 @@ class TrafficClassRunner:
             due_ns = free_ns - self._epoch_ns
             sending = self._ask(request, due_ns, phase) if turns is None else self._converse(turns, due_ns, phase)
             response = await sending
-            if phase is Phase.MEASURED:
-                self._measured -= 1
             if first:  # the lead is over when every slot has completed a request
                 first = False
                 self._completing -= 1
                 if self._completing == 0:
                     self._fill()
             free_ns = response.over_ns
+            if response.sent_ns is not None and self._level.think_s:
+                free_ns += int(self._level.think_s * _NS)
+                await self._alarm.until(free_ns)
+            if phase is Phase.MEASURED:  # over with its pause, in which the slot is not free either
+                self._measured -= 1
             if response.sent_ns is not None:
                 pause_s = _PAUSE_S
-                if self._level.think_s:
-                    free_ns += int(self._level.think_s * _NS)
-                    await self._alarm.until(free_ns)
             elif self._pool.given_up:
                 await asyncio.sleep(0)
             else:

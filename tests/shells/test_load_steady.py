@@ -59,8 +59,10 @@ def one_flow(
     service: ServiceTime = fixed,
     service_s: float | None = S,
     until_s: float | None = None,
+    think_s: float = 0.0,
 ) -> tuple[Kept, World]:
-    group, kept = closed_class(Level(slots, None, until_s), range(measured), RAMP, service_s)
+    level = Level(slots, None, until_s, think_s=think_s)
+    group, kept = closed_class(level, range(measured), RAMP, service_s)
     return kept, send(monkeypatch, service, [group])
 
 
@@ -131,6 +133,18 @@ def test_rate_of_a_closed_loop_is_its_slots_over_the_service_time(
     found = read(tmp_path, kept, Level(16, None), count)
     assert len(found.requests) == count
     assert count / found.window_s == pytest.approx(16 / S, rel=0.02)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize("until_s", [None, 20.0])
+def test_pauses_of_a_closed_loop_belong_to_its_window(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slots: int, until_s: float | None
+) -> None:
+    think_s, most = 0.9, 900 if until_s else 10 * slots
+    kept, _ = one_flow(monkeypatch, slots, most, service_s=S + think_s, until_s=until_s, think_s=think_s)
+    found = read(tmp_path, kept, Level(slots, None, until_s, think_s=think_s), most)
+    assert len(found.requests) in (10 * slots, 20 * slots, 20 * slots + 1)
+    assert len(found.requests) / found.window_s == pytest.approx(slots / (S + think_s), rel=0.02)
 
 
 def test_rate_has_no_bias_where_answers_take_random_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
