@@ -14,9 +14,9 @@ import pytest
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_blocks_ns
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_blocks_ns, stage_of
 from tests.fakes.scripted_server import ScriptedServer
-from tests.shells.load_helpers import WHOLE
+from tests.shells.load_helpers import WHOLE, target_at
 
 OURS = [{"prompt": "What is a fjord?", "output_tokens": 7}, {"prompt": "Name a river.", "system": "Be short."}]
 SHAREGPT = {"conversations": [{"from": "human", "value": "Hello there"}, {"from": "gpt", "value": "Hi"}]}
@@ -106,6 +106,13 @@ def test_a_slot_thinks_before_its_next_request() -> None:
     assert document["requests"]["ok"] == 4
     assert document["window_s"] >= 0.6
     assert document["ttft_s"]["p50"] < 0.2  # thinking is no latency
+
+
+def test_slots_begin_evenly_over_an_answer_and_its_pause() -> None:
+    """Begun within one answer they would all think at once, and then all send at once, to the end."""
+    options = parsed(concurrency=4, requests=8, think_time="900ms")
+    assert stage_of(options, target_at(options.url), 0.1).parts[0].service_s == pytest.approx(1.0)
+    assert stage_of(options, target_at(options.url), None).parts[0].service_s is None
 
 
 @pytest.mark.parametrize(("first", "last"), [(2, 18), (18, 2)])

@@ -657,6 +657,8 @@ def stage_of(options: LoadOptions, target: Target, service_s: float | None, *, r
     `service_s` is the mean time in seconds that a request takes; without it an open loop has no ramp.
     """
     ramp, lead_ns = ramp_of(options, service_s) if ramped else (None, 0)
+    if service_s is not None:  # for which a request holds its slot
+        service_s += options.think_s
     until_s = options.duration_s if options.concurrency is not None else None  # else the schedule ends by itself
     return Shard.of(
         target,
