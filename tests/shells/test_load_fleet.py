@@ -4,17 +4,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchgate.errors import TargetError
+from benchgate.errors import LimitError, TargetError
 from benchgate.load import live
 from benchgate.load.live import LiveFigures
+from benchgate.load.operator_limits import VARIABLE, require_allowed
 from benchgate.load.results import merged
 from benchgate.load.scheduler import InFlight
 from benchgate.load.shards import Level, PlannedRequests, Requests, Shard, stage_shard
@@ -26,6 +28,7 @@ from benchgate.load.workers import _serve as workers_serve
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import ClientUse
+from benchgate.plan.arrivals import arrival_offsets_ns, peak_rps
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.plan.slot_share import SlotShare
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
@@ -84,6 +87,25 @@ def test_shares_of_a_closed_loop_have_its_slots_between_them() -> None:
 def test_shares_of_an_open_loop_have_its_rate_between_them() -> None:
     stage = Shard.of(target_at("http://127.0.0.1:1"), PlannedRequests(()), Level(None, 90.0, 3.0), limits())
     assert [shard.parts[0].level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
+
+
+def test_an_operators_limit_is_that_of_a_rate_and_not_of_its_busiest_second(tmp_path: Path) -> None:
+    """Poisson arrivals at 6/s have seconds with more than 10: a run would end in the first block that has one."""
+    limited = tmp_path / "limits.yaml"
+
+    def allowed_rps(most: int, offsets_ns: Sequence[int]) -> float | None:
+        limited.write_text(f"rate: {most}/s")
+        stage = opened(offsets_ns)
+        stage = replace(stage, classes=(replace(stage.only, rate_rps=6.0),))
+        return require_allowed(shard_of("http://h:1", stage), {VARIABLE: str(limited)})
+
+    by_chance = arrival_offsets_ns("poisson", 6.0, 600, np.random.default_rng(5))
+    assert peak_rps(by_chance) > 10
+    assert allowed_rps(6, by_chance) == 6
+    with pytest.raises(LimitError, match=r"allows 5\.00 requests/s, and this load has 6\.00"):
+        allowed_rps(5, by_chance)
+    with pytest.raises(LimitError, match=r"allows 10\.0 requests/s, and this load has 19\.2"):
+        allowed_rps(10, [0] * 30)
 
 
 def test_fleet_gives_the_rows_of_every_stage_in_order() -> None:
