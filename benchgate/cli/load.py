@@ -275,6 +275,7 @@ def load(
             "--workers": workers != "auto",
             "--search": search,
             "--json": json_file,
+            "--format": output is not ResultFormat.TEXT,
             "--save": save,
         }
         if (other := next((name for name, value in others.items() if value), None)) is not None:

@@ -171,6 +171,10 @@ def test_a_server_that_counts_too_many_tokens_is_no_matter_of_the_load_generator
         ({"load": {"requests": 100}}, "--requests means nothing beside --search"),
         ({"load": {"concurrency": 4}}, "--concurrency means nothing beside --search"),
         ({"load": {"arrival": "constant"}}, "--arrival means nothing in a closed loop"),
+        (
+            {"over": "rate", "lowest": "1/s", "highest": "8/s", "load": {"think_time": "1s"}},
+            "search over the concurrency",
+        ),
         ({"load": {"slo": None}}, "add --slo"),
         ({"lowest": "9"}, "--from 9 is not below --to 8"),
         ({"lowest": "8"}, "--from 8 is not below --to 8"),

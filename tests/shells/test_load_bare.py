@@ -379,6 +379,17 @@ def test_engine_is_detected_by_the_owner_of_the_model() -> None:
         ({"concurrency": None, "rate": "8/s", "arrival": "gamma:-1"}, "--arrival: 'gamma:-1' is not an arrival"),
         ({"arrival": "poisson"}, "--arrival means nothing without --rate"),
         ({"speed": 2.0}, "--speed means nothing without --trace"),
+        (
+            {
+                "concurrency": None,
+                "rate": "1/s",
+                "requests": None,
+                "duration": "5s",
+                "ramp_to": "8/s",
+                "service_time": "1s",
+            },
+            "--ramp-to has none; leave it out",
+        ),
         ({"engine": "vlm"}, "did you mean 'vllm'"),
         ({"endpoint": "chats"}, "did you mean 'chat'"),
         ({"slo": "tftt=1s"}, "did you mean 'ttft'"),

@@ -84,6 +84,7 @@ def test_rates_of_a_replay_are_those_of_its_rows(trace: str) -> None:
         ({"speed": 0.0}, "--trace: 0 is no speed"),
         ({"arrival": "constant"}, "--arrival means nothing without --rate"),
         ({"duration": "1s"}, "exactly one of --requests and --duration"),
+        ({"service_time": "1s"}, "--trace has none; leave it out"),
     ],
 )
 def test_options_that_do_not_fit_a_trace_are_refused(trace: str, wrong: dict[str, object], said: str) -> None:

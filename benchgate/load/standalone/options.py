@@ -385,6 +385,9 @@ class LoadOptions:
             raise UsageError("--think-time is the pause of a closed loop; add --concurrency, or leave it out")
         if ramp_to is not None and (rate is None or duration is None):
             raise UsageError("--ramp-to needs the --rate it begins with and the --duration it takes")
+        if service_time is not None and (trace is not None or ramp_to is not None):
+            given = "--trace" if ramp_to is None else "--ramp-to"
+            raise UsageError(f"--service-time is for the ramp before a steady load, and {given} has none; leave it out")
         if prompts is not None and (trace is not None or input_tokens is not None):
             other = "--input-tokens" if trace is None else "--trace"
             raise UsageError(f"--prompts and {other} both choose the lengths of prompts; leave one of them out")

@@ -69,6 +69,8 @@ class SearchOptions:
                 )
         if over == "concurrency" and load.get("arrival") is not None:
             raise UsageError("--arrival means nothing in a closed loop; leave it out, or search over the rate")
+        if over == "rate" and load.get("think_time") is not None:
+            raise UsageError("--think-time is the pause of a closed loop; leave it out, or search over the concurrency")
         kind = cast('Literal["rate", "concurrency"]', over)
         from_level, to_level = _level("--from", kind, lowest), _level("--to", kind, highest)
         if from_level >= to_level:
