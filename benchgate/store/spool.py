@@ -31,6 +31,7 @@ from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
 from benchgate.store.locks import RunLocks
+from benchgate.store.merge import insert_rows
 from benchgate.store.rows import pending_spool
 from benchgate.store.stored_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably, try_file_lock
@@ -306,7 +307,7 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
         # holds it already where it resumes the run.
         lock = nullcontext() if locks.is_held(spooled.run_id) else locks.hold(spooled.run_id)
         with lock, database.writing() as connection:
-            added = insert_missing(connection, spooled)
+            added = insert_missing(connection, spooled, imported=True)
             run = run_row(connection, spooled.run_id)
             if not stored_run.is_over(run):
                 if spooled.end is not None:
@@ -327,8 +328,11 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
     return Recovered(spooled.run_id, added, present, status, over, spooled.torn_bytes)
 
 
-def insert_missing(connection: Connection, spooled: Spooled) -> int:
-    """Insert the spool's rows that the database lacks, and return how many. An unfinished run is running then."""
+def insert_missing(connection: Connection, spooled: Spooled, *, imported: bool = False) -> int:
+    """Insert the spool's rows that the database lacks, and return how many. An unfinished run is running then.
+
+    Of an `imported` run that the database does not know, raw records stay in the rows: another store may have it too.
+    """
     run_id, header = spooled.run_id, spooled.header
     try:
         plan_sha256 = hashlib.sha256(zlib.decompress(header.plan)).hexdigest()
@@ -336,7 +340,8 @@ def insert_missing(connection: Connection, spooled: Spooled) -> int:
         raise EvidenceError(f"run {run_id}: the plan of the spool is damaged: {exc}") from exc
     if plan_sha256 != header.run["plan_sha256"]:
         raise EvidenceError(f"run {run_id}: the plan of the spool does not hash to {header.run['plan_sha256']}")
-    if not fetch(connection, select(tables.run.c.id).where(tables.run.c.id == run_id)):
+    is_known = bool(fetch(connection, select(tables.run.c.id).where(tables.run.c.id == run_id)))
+    if not is_known:
         clock.require_by_now(connection, run_id, [("beginning", header.run["started_at"])])
         stored_run.begin_run(connection, header.run, header.arms, header.plan)
     stored = run_row(connection, run_id)
@@ -350,7 +355,10 @@ def insert_missing(connection: Connection, spooled: Spooled) -> int:
         return 0
     stored_run.reopen(connection, run_id)
     for table, row in missing:
-        connection.execute(insert(_TABLES[table]), row)
+        if imported and not is_known:
+            insert_rows(connection, _TABLES[table], [row])
+        else:
+            connection.execute(insert(_TABLES[table]), row)
     for arm in spooled.of_table("arm"):
         replace_arm(connection, arm)
     return len(missing)

@@ -160,6 +160,24 @@ def test_gc_of_one_store_leaves_the_records_of_runs_that_another_imported(
         assert origin.check().findings == store.check().findings == ()
 
 
+def test_gc_leaves_the_records_of_a_run_that_another_store_has_by_its_spool(
+    store: Store, folder: Path, tmp_path: Path
+) -> None:
+    spool, kept = tmp_path / "spool.jsonl", tmp_path / "kept.jsonl"
+    with Store.open(str(tmp_path / "origin.db")) as origin:
+        writer = origin.begin_run(run := make_run(), PLAN, spool=spool)
+        columns = answered(20, 4, 1.0, np.random.default_rng(1))
+        writer.add(LoadObservation("c4", Arm.CANDIDATE, 0, 0, columns, 9.0, ClientUse(1.0, 9.0, 1)))
+        kept.write_bytes(spool.read_bytes())
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+        stored(origin, answered(20, 4, 1.0, np.random.default_rng(2)))
+        assert store.recover(kept).added == 1
+        gone = origin.remove_raw(origin.expendable(Policy(), "2028-01-01T00:00:00Z"), now=DONE_AT, reason="store gc")
+        assert [one.run_id for one in gone.runs] == [run.id]
+    (seen,) = store.evidence(run.id).load
+    assert_same_requests(seen.requests, columns)
+
+
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "file:///etc/passwd", "a" * 63, "A" * 64])
 def test_a_row_cannot_name_another_file(tmp_path: Path, folder: Path, name: str) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
