@@ -38,7 +38,7 @@ from benchgate.load.http.exchange import (
 )
 from benchgate.load.http.pool import Pool
 from benchgate.load.requests import PreparedRequest, request_wire
-from benchgate.load.shards import CHANCE, Level
+from benchgate.load.shards import Level
 from benchgate.load.spool import Phase, SpoolEntry, SpoolWriter
 from benchgate.model.request import ENDPOINTS, ModelRequest
 from benchgate.model.run import ClientUse
@@ -54,6 +54,7 @@ _SHOWN_EVERY_S = 0.25  # number of requests in flight
 _OPEN_EARLY_NS = 1_500_000_000  # between opening connections and a start that was fixed beforehand, and
 _CONNECT_NS = 1_000_000  # more for each
 _TOO_LATE_S = 1.0
+_CHANCE = 4.0  # standard deviations of Poisson arrivals
 
 
 class CancelScope:
@@ -577,7 +578,7 @@ class StageRunner:
         """Raise LimitError once more requests begin in a second than the operator allows, and than chance explains."""
         if self._most_rps is None:
             return
-        most, before = self._most_rps + CHANCE * math.sqrt(self._most_rps) + 1, 0
+        most, before = self._most_rps + _CHANCE * math.sqrt(self._most_rps) + 1, 0
         while True:
             await asyncio.sleep(1.0)
             begun = self._pool.in_flight + sum(group.writer.count for group in self._classes)

@@ -19,8 +19,6 @@ from benchgate.suite.schema import Limits
 from benchgate.targets.address import http_form
 from benchgate.targets.dialect import Target
 
-CHANCE = 4.0
-"""Standard deviations by which arrivals within a second may exceed their mean rate by chance."""
 _GUESSED_ANSWER_S = 0.1
 
 
@@ -368,7 +366,7 @@ def stage_shard(
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:
-    level = Level(group.concurrency, _rate_rps(group))
+    level = Level(group.concurrency, group.peak_rps)
     if group.background:
         again = _salted(group, group.requests, salt)
         return ClassShare(group.name, RepeatedRequests(again, len(again)), level, background=True, service_s=unit_s)
@@ -389,14 +387,6 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
     if isinstance(group.requests, GeneratedRequests):
         requests = PlannedRequests(group.requests.salted(salt))
     return ClassShare(group.name, requests, level, ramp=ramp, service_s=unit_s, lead_ns=lead_ns)
-
-
-def _rate_rps(group: PlannedClass) -> float | None:
-    """Return the rate of an open loop: in its busiest second, less what chance explains of it at the mean rate."""
-    mean_rps, peak_rps = group.rate_rps, group.peak_rps
-    if mean_rps is None or peak_rps is None:
-        return peak_rps
-    return max(mean_rps, peak_rps - CHANCE * math.sqrt(mean_rps) - 1)
 
 
 def _salted(group: PlannedClass, requests: Sequence[PlannedRequest], salt: int) -> Sequence[PlannedRequest]:

@@ -64,6 +64,11 @@ class RateProfile:
         return sum(segment.duration_s for segment in self.segments)
 
     @property
+    def peak_rps(self) -> float:
+        """Return the highest rate."""
+        return max(max(segment.start_rps, segment.end_rps) for segment in self.segments)
+
+    @property
     def mass(self) -> float:
         """Return the expected number of requests, a fraction: the integral of the rate."""
         return sum(segment.requests for segment in self.segments)

@@ -132,7 +132,7 @@ class RampSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlannedClass:
-    """A class of traffic in a stage. `vocabulary`, `generated` and `ramp` are no part of the plan's identity."""
+    """A class of traffic in a stage. From `vocabulary` on nothing is part of the plan's identity."""
 
     name: str  # "" for the only class of a stage
     concurrency: int | None  # requests, or conversations with pauses, in flight; None for an open loop
@@ -142,12 +142,16 @@ class PlannedClass:
     vocabulary: Vocabulary = VOCABULARIES["words"]
     generated: frozenset[MediaKind] = frozenset()  # media that are not from files: salting changes them (`plan.salt`)
     ramp: RampSource | None = field(default=None, compare=False, repr=False)
+    stated_peak_rps: float | None = None  # highest rate that arrivals are drawn at; None for recorded ones
 
     @property
     def peak_rps(self) -> float | None:
-        """Return the most scheduled requests within any one second; None for a closed loop."""
-        if self.concurrency is not None:
-            return None
+        """Return the highest stated rate of an open loop, or of recorded arrivals the most within any one second.
+
+        None for a closed loop.
+        """
+        if self.concurrency is not None or self.stated_peak_rps is not None:
+            return self.stated_peak_rps
         if isinstance(self.requests, GeneratedRequests):  # windows across blocks of a million requests do not count
             return max(map(peak_rps, self.requests.offset_blocks_ns()), default=0.0)
         return peak_rps([request.offset_ns for request in self.requests if request.offset_ns is not None])

@@ -90,15 +90,17 @@ def planned_class(group: RequestGroup, count: int | None = None) -> PlannedClass
 
 
 def _class(group: RequestGroup, requests: Sequence[PlannedRequest], rate_rps: float | None) -> PlannedClass:
-    workload = group.traffic.workload
+    workload, schedule = group.traffic.workload, group.traffic.schedule
+    stated_rps = schedule.mean_rps if schedule.profile is None else schedule.profile.peak_rps
     return PlannedClass(
         name=group.traffic.class_name or "",
-        concurrency=group.traffic.schedule.concurrency,
+        concurrency=schedule.concurrency,
         rate_rps=rate_rps,
         requests=requests,
         background=group.traffic.is_background,
         vocabulary=vocabulary_of(workload, group.material),
         generated=generated_media(workload),
+        stated_peak_rps=stated_rps if group.rows is None else None,
     )
 
 

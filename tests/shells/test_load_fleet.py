@@ -4,13 +4,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from benchgate.errors import LimitError, TargetError
@@ -28,9 +28,10 @@ from benchgate.load.workers import _serve as workers_serve
 from benchgate.model import request_metrics
 from benchgate.model.records import ErrorClass
 from benchgate.model.run import ClientUse
-from benchgate.plan.arrivals import arrival_offsets_ns, peak_rps
 from benchgate.plan.model import PlannedRequest, PlannedStage
+from benchgate.plan.schedule import make_plan
 from benchgate.plan.slot_share import SlotShare
+from benchgate.suite.loader import parse_suite
 from tests.fakes.scripted_server import ABORT, Received, ScriptedServer, Step, answering, json_response
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
 
@@ -89,23 +90,31 @@ def test_shares_of_an_open_loop_have_its_rate_between_them() -> None:
     assert [shard.parts[0].level for shard in stage.split(3)] == [Level(None, 30.0, 3.0)] * 3
 
 
-def test_an_operators_limit_is_that_of_a_rate_and_not_of_its_busiest_second(tmp_path: Path) -> None:
+SUITE = """\
+suite: limited
+deployments: {a: {url: "http://h:1", model: m}, b: {url: "http://h:2", model: m}}
+baseline: a
+candidate: b
+load: {workload: {input: 8 tokens, output: 8 tokens}, blocks: 2, sweep: [{stage: s, OFFERED}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("offered", "peak"), [("rate: 6/s, requests: 600", 6), ("rate: 1/s, ramp_to: 9/s, for: 60s", 9), ("", 30)]
+)
+def test_an_operators_limit_is_that_of_a_stated_rate_and_of_the_busiest_second_of_recorded_arrivals(
+    tmp_path: Path, offered: str, peak: int
+) -> None:
     """Poisson arrivals at 6/s have seconds with more than 10: a run would end in the first block that has one."""
     limited = tmp_path / "limits.yaml"
-
-    def allowed_rps(most: int, offsets_ns: Sequence[int]) -> float | None:
+    if offered:
+        stage = make_plan(parse_suite(SUITE.replace("OFFERED", offered), "s.yaml")).blocks[0].stages[0]
+    else:
+        stage = opened([0] * 30)
+    for most in (peak, peak - 1):
         limited.write_text(f"rate: {most}/s")
-        stage = opened(offsets_ns)
-        stage = replace(stage, classes=(replace(stage.only, rate_rps=6.0),))
-        return require_allowed(shard_of("http://h:1", stage), {VARIABLE: str(limited)})
-
-    by_chance = arrival_offsets_ns("poisson", 6.0, 600, np.random.default_rng(5))
-    assert peak_rps(by_chance) > 10
-    assert allowed_rps(6, by_chance) == 6
-    with pytest.raises(LimitError, match=r"allows 5\.00 requests/s, and this load has 6\.00"):
-        allowed_rps(5, by_chance)
-    with pytest.raises(LimitError, match=r"allows 10\.0 requests/s, and this load has 19\.2"):
-        allowed_rps(10, [0] * 30)
+        with pytest.raises(LimitError, match="and this load has") if most < peak else nullcontext():
+            assert require_allowed(shard_of("http://h:1", stage), {VARIABLE: str(limited)}) == peak
 
 
 def test_fleet_gives_the_rows_of_every_stage_in_order() -> None:
