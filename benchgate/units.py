@@ -318,7 +318,7 @@ def _hundredths(ratio: float, digits: int, *, signed: bool) -> str:
     """Show a ratio times 100, with more digits where fewer would round a ratio below 1 up to 1."""
     if abs(ratio) < 1:
         digits = next((more for more in range(digits, _MOST_DIGITS) if abs(_round(ratio, more)) < 1), _MOST_DIGITS)
-    return _rounded(ratio * 100, digits, signed=signed)
+    return _rounded(ratio * 100.0, digits, signed=signed)
 
 
 def _rounded(value: float, digits: int, *, signed: bool = False) -> str:

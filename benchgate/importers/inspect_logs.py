@@ -167,6 +167,8 @@ def _unpack_zstd(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) ->
     file.seek(info.header_offset + 26)  # lengths of name and extra field in the local header
     lengths = file.read(4)
     file.seek(int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little"), 1)
+    if info.compress_size > path.stat().st_size:  # whose memory would be taken before anything is read
+        raise zipfile.BadZipFile("it is cut off")
     packed = file.read(info.compress_size)
     try:
         data: bytes = pyarrow.Codec("zstd").decompress(packed, info.file_size).to_pybytes()

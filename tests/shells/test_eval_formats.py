@@ -277,6 +277,11 @@ def test_a_truncated_log_is_refused(tmp_path: Path) -> None:
     assert "is no whole ZIP archive" in refusal(archive)
     archive.write_bytes(LOG.read_bytes().replace(b"\x28\xb5\x2f\xfd", b"\x28\xb5\x2f\xfe"))  # the mark of Zstandard
     assert "header.json is damaged" in refusal(archive)
+    packed = bytearray(LOG.read_bytes())
+    for entry in re.finditer(b"PK\x01\x02", bytes(packed)):
+        packed[entry.start() + 20 : entry.start() + 24] = b"\xff\xff\xff\x7f"  # the packed size of a member
+    archive.write_bytes(packed)
+    assert "header.json is damaged (it is cut off)" in refusal(archive)  # without room for 2 GiB
 
 
 @pytest.mark.parametrize(
