@@ -135,7 +135,7 @@ def _instant(text: str) -> str:
             begin = datetime.now(UTC) - timedelta(seconds=parse_duration_s(text))
         else:
             return parse_day(text).isoformat()
-        return begin.strftime("%Y-%m-%dT%H:%M:%S")
+        return begin.replace(tzinfo=None).isoformat(timespec="seconds")  # with four digits of the year
     except (ValueError, OverflowError) as error:
         raise UsageError(f"--since {text}: expected a day like 2026-11-20, or an age like 7d or 12h") from error
 
