@@ -151,8 +151,8 @@ def cache_layout(config: Mapping[str, object]) -> CacheLayout:
     if not sliding:  # it is unknown which layers have a window: take the larger
         of_full = max(of_full, of_sliding, key=lambda kept: kept.numbers)
     window = _count(text, "sliding_window", "attention_chunk_size") if sliding else None
-    dtype = text.get("torch_dtype", text.get("dtype", config.get("torch_dtype", config.get("dtype", ""))))
-    dtype = dtype if isinstance(dtype, str) else ""
+    stated = (section.get(key) for section in (text, config) for key in ("torch_dtype", "dtype"))
+    dtype = next((one for one in stated if isinstance(one, str)), "")
     growing, windowed = full * of_full.numbers, sliding * of_sliding.numbers
     return CacheLayout(growing, windowed, window, state, dtype, of_full.heads, of_sliding.heads)
 

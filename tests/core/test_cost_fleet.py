@@ -147,6 +147,13 @@ FALCON_40B: dict[str, object] = {
           "qk_rope_head_dim": 64, "torch_dtype": "bfloat16"}, 70_272),
         ({"n_layer": 12, "n_head": 12, "n_embd": 768, "torch_dtype": "float16"}, 36_864),
         ({"text_config": {"num_hidden_layers": 2, "num_attention_heads": 3, "head_dim": 8}, "dtype": "float32"}, 384),
+        (
+            {
+                "text_config": {"num_hidden_layers": 2, "num_attention_heads": 3, "head_dim": 8, "torch_dtype": None},
+                "torch_dtype": "float32",
+            },
+            384,
+        ),
         (STARCODER, 2 * 40 * 1 * 128 * 2),
         ({**STARCODER, "num_key_value_heads": 1}, 2 * 40 * 1 * 128 * 2),
         ({**STARCODER, "multi_query": False}, 2 * 40 * 48 * 128 * 2),
