@@ -399,6 +399,7 @@ def test_what_needs_raw_records_says_that_they_are_gone_and_what_stands(kept: Pa
     assert result.returncode == 13
     assert "raw records were removed on" in result.stderr
     assert "BLOCK, stands" in result.stderr
+    (kept / "w.yaml").write_text("waivers: []\n")
     for words in (("--report", "r.html"), ("--waivers", "w.yaml"), ("--as-of", "2026-01-01"), ("--explain", "ttft")):
         asked = here(kept, "compare", "first", "second", *words, "--store", "benchgate.db")
         assert (asked.returncode, f"{words[0]} is of a decision" in asked.stderr) == (2, True)
