@@ -136,17 +136,14 @@ def run_watched(job: Job) -> Document:
     from benchgate.cli.load import live_display
 
     ours, theirs = pty.openpty()
-    with (
-        subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as screen,
-        os.fdopen(theirs, "w") as terminal,
-        contextlib.redirect_stderr(terminal),
-        live_display(job.seconds, None) as display,
-    ):
+    with subprocess.Popen(["cat"], stdin=ours, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         os.close(ours)
-        try:
+        with (
+            os.fdopen(theirs, "w") as terminal,  # closed, it ends what reads the other side
+            contextlib.redirect_stderr(terminal),
+            live_display(job.seconds, None) as display,
+        ):
             return run_benchgate(job, lambda figures: display.watch("load", figures))
-        finally:
-            screen.terminate()
 
 
 async def httpx_lines(job: Job, seen: Seen) -> None:
