@@ -29,7 +29,7 @@ from benchgate.model.request_metrics import quantile
 from benchgate.targets.dialect import Target
 
 _NS = 1_000_000_000
-_DECODING_S = 0.004  # in each reading, of which there is one a second
+_DECODING_S = 0.002  # in each reading, of which there is one a second
 _RATE_WINDOW_S = 5.0
 _REASONS = 3
 _SAMPLE = 2_000  # latest decoded requests
