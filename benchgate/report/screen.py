@@ -112,7 +112,7 @@ def table_lines(
     """Yield the lines of a table, escaped.
 
     Columns in `right` are aligned right. Where the table is too wide for the screen, the widest of the columns in
-    `shrink` are cut in their middle.
+    `shrink` get narrower: a longer text is cut in its middle, or in the first column stands on a line before its row.
     """
     cells = [[(terminal_line(one), None) if isinstance(one, str) else (terminal_line(one[0]), one[1]) for one in row]
              for row in ([(heading, Style.DIM) for heading in headings], *rows)]  # fmt: skip
@@ -123,13 +123,15 @@ def table_lines(
             break
         widths[widest] -= 1
     for row in cells:
-        parts = []
+        parts, above = list[str](), ""
         for at, ((text, style), width) in enumerate(zip(row, widths, strict=True)):
+            if at == 0 and width < len(text) <= (screen.columns or 0) - len(indent):
+                above, text = f"{indent}{screen.paint(text, style)}\n", ""
             kept = width // 2
             cut = text if len(text) <= width else text[: width - kept - 1] + _ELLIPSIS + text[len(text) - kept :]
             blank = " " * (width - len(cut))
             parts.append(blank + screen.paint(cut, style) if at in right else screen.paint(cut, style) + blank)
-        yield (indent + _GAP.join(parts)).rstrip()
+        yield above + (indent + _GAP.join(parts)).rstrip()
 
 
 def fitting_table(

@@ -14,7 +14,7 @@ from benchgate.errors import BenchgateError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MEASURED_BY, MetricRow
 from benchgate.report.load_result import render_load, render_search
-from benchgate.report.screen import Screen, fitting_table
+from benchgate.report.screen import Screen, fitting_table, table_lines
 from benchgate.store.repository import Store
 from tests.fakes import quick_command
 from tests.fakes.demand import changed, write_demand
@@ -115,6 +115,16 @@ def test_no_paragraph_is_coloured() -> None:
     document = LOAD | {"client": LOAD["client"] | {"saturated": True, "reasons": ["the loop was late " * 20]}}
     coloured = re.findall(r"\x1b\[[0-9;]*3\dm([^\x1b]*)", render_load(document, Screen(80, colour=True)))
     assert coloured and max(map(len, coloured)) <= len("what to do first:")
+
+
+def test_a_long_name_stands_whole_on_a_line_before_its_row() -> None:
+    rows = [("ttft-p50@c4", "+101 %"), ("output_throughput@c4", "-59.6 %")]
+    assert "\n".join(table_lines(Screen(24), ("check", "difference"), rows, right=(1,), shrink=(0,))).splitlines() == [
+        "check         difference",
+        "ttft-p50@c4       +101 %",
+        "output_throughput@c4",
+        "                 -59.6 %",
+    ]
 
 
 def test_a_table_that_is_too_wide_wraps_its_last_text_and_else_names_each_cell() -> None:
