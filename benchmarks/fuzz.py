@@ -210,7 +210,9 @@ def run_target(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.fuzz", "--child", name, "--engine", arguments.engine]
     command += ["--minutes", str(arguments.minutes), "--seed", str(arguments.seed), "--folder", str(arguments.folder)]
     with (arguments.folder / f"{name}.log").open("wb") as log:
-        ended = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
+        # Each thread of a reader would reserve 64 MiB of addresses for its own memory, and the process has a limit.
+        environment = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+        ended = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, env=environment, check=False)
     if result.exists():
         found: dict[str, Any] = json.loads(result.read_text())
         return found

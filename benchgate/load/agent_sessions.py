@@ -189,7 +189,7 @@ def _spans(values: Mapping[str, object], line: int) -> list[_Span]:
             for scope in _list_of(resource.get("scopeSpans", []))
             for span in _list_of(scope.get("spans", []))
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         what = (
             f"is no OTLP export in JSON ({type(error).__name__}: {error}); write one ExportTraceServiceRequest a line"
         )
@@ -207,6 +207,8 @@ def _span(span: Mapping[str, object], line: int) -> _Span:
     times = [int(str(span[f"{edge}TimeUnixNano"])) for edge in ("start", "end")]
     if times[1] < times[0]:
         raise ValueError("a span ends before it starts")
+    if times[0] < 0 or times[1] >= 2**64:
+        raise ValueError("an instant of a span is beyond 64 bits")
     return _Span(
         str(span["traceId"]),
         str(span["spanId"]),

@@ -96,7 +96,7 @@ class QueryResult:
                 for one in _series(self.values)
             ]
             times = [(float(now), float(scraped)) for now, scraped in (one["value"] for one in _series(self.scrapes))]
-        except (KeyError, TypeError, ValueError, RecursionError) as exc:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
             raise BadPageError("Prometheus answers with something else than an instant vector") from exc
         if not samples or not times:
             raise BadPageError("Prometheus has no series of this `selector` that a known engine writes")

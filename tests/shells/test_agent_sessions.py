@@ -228,6 +228,21 @@ def test_spans_become_a_graph_in_which_sub_agents_are_independent(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"endTimeUnixNano": "9" * 400},
+        {"startTimeUnixNano": "-1"},
+        {"attributes": [{"key": "gen_ai.usage.output_tokens", "value": {"arrayValue": 5}}]},
+        {"attributes": [{"key": "gen_ai.usage.output_tokens", "value": {"kvlistValue": [5]}}]},
+    ],
+)
+def test_spans_of_other_types_are_refused_with_their_line(tmp_path: Path, changed: dict[str, object]) -> None:
+    path = written(tmp_path, otlp(chat("plan", "", 0, 1), chat("do", "", 2, 3) | changed))
+    with pytest.raises(SuiteError, match=r":1: resourceSpans: is no OTLP export in JSON"):
+        load_sessions_file(path)
+
+
 def test_spans_without_the_content_of_messages_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, otlp(span("plan", "", 0, 1, operation__name="chat")))
     with pytest.raises(SuiteError, match="record the content of messages"):
