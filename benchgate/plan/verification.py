@@ -113,4 +113,9 @@ def with_prompts(stage: PlannedStage, prompts: Prompts) -> PlannedStage:
 
 
 def _with_requests(stage: PlannedStage, requests: tuple[PlannedRequest, ...]) -> PlannedStage:
-    return replace(stage, classes=(replace(stage.only, requests=requests),))
+    before, peak_rps = stage.only, stage.only.stated_peak_rps
+    if (
+        peak_rps is not None and before.rate_rps is not None
+    ):  # items are due all over the stage, beside its own requests
+        peak_rps += before.rate_rps * (len(requests) / len(before.requests) - 1)
+    return replace(stage, classes=(replace(before, requests=requests, stated_peak_rps=peak_rps),))

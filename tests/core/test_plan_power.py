@@ -372,6 +372,13 @@ def test_clients_that_leave_are_in_no_share() -> None:
     assert row.has == 300
 
 
+def test_eval_items_among_the_requests_of_a_stage_add_to_its_rate() -> None:
+    sweep = [{"stage": "c4", "rate": "5/s", "requests": 60, "verify": "20%"}]
+    suite = load_suite(ERRORS, load={"sweep": sweep}, quality={"tasks": ["add.yaml"]})
+    task = PlannedTask("add", {}, tuple({"id": str(number), "prompt": "1+1"} for number in range(200)))
+    assert make_plan(suite, [task]).blocks[0].stages[0].only.peak_rps == pytest.approx(6.0)
+
+
 def test_eval_items_among_the_requests_of_a_stage_are_in_no_share() -> None:
     sweep = [{"stage": "c4", "concurrency": 4, "requests": 60, "verify": "20%"}]
     accuracy = {"metric": "accuracy", "stage": "c4", "margin": "5 points"}
