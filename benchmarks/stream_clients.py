@@ -110,7 +110,7 @@ class Seen:
 
 def run_benchgate(job: Job, watch: Watch | None = None) -> Document:
     """The load engine as `benchgate load` runs it; TTFT is from the instant a request was due."""
-    from benchgate.gate.evidence.client_strain import saturation_reasons
+    from benchgate.gate.evidence.client_saturation import saturation_reasons
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.load.standalone.run import fleet_of, send_load
     from benchgate.model import request_metrics

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchgate.errors import BenchgateError, TargetError
-from benchgate.gate.evidence.client_strain import saturation_reasons
+from benchgate.gate.evidence.client_saturation import saturation_reasons
 from benchgate.load.results import StageResult
 from benchgate.load.workers import run_stage
 from benchgate.model import request_metrics

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from typing import Any, Self, TypeAlias
 
 from benchgate.errors import BenchgateError, ClusterError, UsageError
@@ -23,9 +22,7 @@ from benchgate.load import cluster_worker as cluster_job
 from benchgate.load.clocks import Clock, host_clock, start_fault
 from benchgate.load.results import StageResult, lost_worker, merged
 from benchgate.load.shards import Shard
-from benchgate.suite.load import check_scheduler
-from benchgate.system import lacking
-from benchgate.targets.address import ServerAddress
+from benchgate.targets.address import ServerAddress, require_scheduler
 
 # A `distributed.Client`: that library loads late and is typed in parts. Methods are coroutines in its own loop.
 Client: TypeAlias = Any
@@ -34,19 +31,6 @@ _ANSWER_S = 30.0
 _LOOPBACK = ("localhost", "::1", "0.0.0.0", "::")
 _SAMPLES = 20
 _ENOUGH_NS = 500_000  # of uncertainty: more samples would not help
-
-
-def require_scheduler(address: str) -> None:
-    """Raise UsageError for an address that can be no scheduler's, and without dask.distributed.
-
-    Cheap: the library is only looked up, not imported.
-    """
-    try:
-        check_scheduler(address)
-    except ValueError as error:
-        raise UsageError(f"--cluster: {error}") from None
-    if find_spec("distributed") is None:
-        raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
 
 
 def connected(address: str, loop: Any = None) -> Client:

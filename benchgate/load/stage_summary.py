@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from benchgate.gate.evidence.client_strain import saturation_reasons
-from benchgate.gate.evidence.tokens import miscounted
+from benchgate.gate.evidence.client_saturation import saturation_reasons
 from benchgate.load.results import ClassResult, ShareWindow, StageResult, merged, merged_use, merged_window_s
 from benchgate.model.metric import Slo
 from benchgate.model.request import EXACT_RECORDS
+from benchgate.model.request_metrics import miscounted
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.run import ClientUse
 

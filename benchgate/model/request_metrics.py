@@ -17,8 +17,20 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from benchgate.model.metric import Slo
-from benchgate.model.records import ABSENT, ACCEPTED_FINISH, BoolArray, FloatArray, IntArray, RequestColumns
+from benchgate.model.records import (
+    ABSENT,
+    ACCEPTED_FINISH,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RequestColumns,
+    TokenSource,
+)
+from benchgate.units import show_percent
 
+MISCOUNTED_SHARE = 0.01  # of the successful answers
+_LEAST_MISCOUNTED = 3  # of them: fewer are exceptions
+WITHHELD = 1  # allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token
 _NS = 1e-9
 
 
@@ -346,3 +358,39 @@ THROUGHPUTS: Mapping[str, Callable[[RequestColumns, float], float | None]] = Map
     }
 )
 """Rates per second over a window, by the name of the metric."""
+
+
+def undercounted(columns: RequestColumns) -> BoolArray:
+    """Mark answers whose usage counts fewer tokens than pieces of text, of which each token makes at most one.
+
+    More tokens than pieces are valid: servers merge tokens into one piece under load, and count withheld ones.
+    """
+    fewer: BoolArray = columns.output_tokens < np.diff(columns.chunk_start) - WITHHELD
+    return fewer & columns.token_source.are((TokenSource.USAGE,))
+
+
+def miscounted(columns: RequestColumns, requested: int | None = None) -> str | None:
+    """Describe why a server's token counts are implausible; None if they are plausible.
+
+    With `requested`, the token limit of every request, usage may exceed neither the limit nor the number of pieces, by
+    more than one piece's tokens: a server that passes the limit also sends what it counts. Counted but unsent reasoning
+    could fake any throughput.
+    """
+    share, counts = _token_share(columns, undercounted(columns)), "fewer tokens than there were pieces of text"
+    if share is None and requested is not None:
+        pieces: IntArray = np.diff(columns.chunk_start)
+        most = np.maximum(pieces, requested) + columns.output_tokens / np.maximum(pieces, 1)
+        by_usage = columns.token_source.are((TokenSource.USAGE,))
+        share = _token_share(columns, (columns.output_tokens > most) & by_usage)
+        counts = f"more than {requested} requested tokens, in too few pieces of text"
+    if share is None:
+        return None
+    found = f"in {show_percent(share)} of the answers the server's usage counts {counts}"
+    return f"{found} (bound {MISCOUNTED_SHARE:.0%})"
+
+
+def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
+    of_ok = marked[succeeded(columns)]
+    if np.count_nonzero(of_ok) < _LEAST_MISCOUNTED or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
+        return None
+    return float(np.mean(of_ok))

@@ -14,7 +14,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.request import EXACT_RECORDS
 from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
 from benchgate.suite.schema import Suite, is_sent_by_grpc
-from benchgate.targets.address import ServerAddress, tls_context
+from benchgate.targets.address import ServerAddress, require_scheduler, tls_context
 from benchgate.targets.dialect import route_of, target_of
 from benchgate.targets.grpc_messages import require_grpc
 
@@ -44,8 +44,6 @@ def require_ready(
         if suite.regions:
             raise UsageError(f"the load of {suite.suite} is sent by its own `regions`; leave --cluster out")
     for address in (*suite.regions.values(), *([] if cluster is None else [cluster])):
-        from benchgate.load.cluster import require_scheduler  # slow to import
-
         require_scheduler(address)
     if not allow_actions:
         _refuse_commands(suite)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError, UsageError
 from benchgate.suite.deployment import is_versioned, unix_parts
+from benchgate.suite.load import check_scheduler
+from benchgate.system import lacking
 
 NO_ADDRESS = 'this is not the address of a server; write it like "http://host:8000"'
 
@@ -98,6 +101,19 @@ class ServerAddress(NamedTuple):
 def http_form(grpc: str) -> str:
     """Return an address of gRPC with `http` for `grpc`, and `https` for `grpcs`."""
     return grpc.replace("grpc", "http", 1)
+
+
+def require_scheduler(address: str) -> None:
+    """Raise UsageError for an address that can be no scheduler's, and without dask.distributed.
+
+    Cheap: the library is only looked up, not imported.
+    """
+    try:
+        check_scheduler(address)
+    except ValueError as error:
+        raise UsageError(f"--cluster: {error}") from None
+    if find_spec("distributed") is None:
+        raise UsageError(lacking("--cluster needs dask.distributed, which is not installed", "cluster"))
 
 
 def show_address(url: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchgate.gate.evidence.client_strain import doubtful_failures, losses, saturation_reasons, strains
+from benchgate.gate.evidence.client_saturation import doubtful_failures, losses, saturation_reasons, strains
 from benchgate.model.records import ABSENT, ErrorClass, RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse
 from benchgate.suite.schema import ClientBounds

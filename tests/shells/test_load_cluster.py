@@ -459,7 +459,7 @@ def test_nobody_at_the_address_is_said_so(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    monkeypatch.setattr("benchgate.targets.address.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"install the extra `cluster`"):
         ClusterFleet("tcp://127.0.0.1:1").__enter__()
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from benchgate.gate.checks.capacity import ArmSearch
-from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import run_load_test
 from benchgate.model.metric import Slo
 from benchgate.model.records import RequestColumns
+from benchgate.model.request_metrics import miscounted
 from benchgate.model.run import ClientUse
 from benchgate.stats.capacity_search import SearchSettings
 from benchgate.suite.schema import ClientBounds

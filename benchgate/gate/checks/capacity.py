@@ -16,13 +16,12 @@ import numpy as np
 from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, TiedRuns, UntiedRuns, load_of
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import block_value
-from benchgate.gate.evidence.client_strain import saturation_reasons
-from benchgate.gate.evidence.tokens import miscounted
+from benchgate.gate.evidence.client_saturation import saturation_reasons
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import PER_ACCELERATOR_UNITS, Slo
 from benchgate.model.records import RequestColumns
-from benchgate.model.request_metrics import mean_decoding_requests
+from benchgate.model.request_metrics import mean_decoding_requests, miscounted
 from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.verdict import Unit
 from benchgate.stats.capacity_search import (

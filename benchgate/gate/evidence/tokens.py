@@ -1,4 +1,4 @@
-"""Plausibility of a server's own output token counts, and the inflation of the candidate's.
+"""Inflation of a candidate's own output token counts against the baseline's.
 
 A server that sends half of its text, or counts 8 % more tokens than it wrote, looks faster by its own usage. But then
 characters per token fall and tokens per piece of the stream rise. A server that merges tokens shows only the second, a
@@ -17,52 +17,11 @@ from benchgate.gate.comparison import paired_load
 from benchgate.gate.decision import Estimate
 from benchgate.gate.evidence.deployments import may_differ_in_vocabulary
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, TokenSource
+from benchgate.model.records import ABSENT, FloatArray, IntArray, TokenSource
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits, t_ppf
 from benchgate.suite.schema import Suite
-from benchgate.units import show_percent
-
-MISCOUNTED_SHARE = 0.01  # of the successful answers
-_LEAST = 3  # of them: fewer are exceptions
-WITHHELD = 1  # allowed pieces of text beyond the tokens counted: a server may end a stream with part of a token
-
-
-def undercounted(columns: RequestColumns) -> BoolArray:
-    """Mark answers whose usage counts fewer tokens than pieces of text, of which each token makes at most one.
-
-    More tokens than pieces are valid: servers merge tokens into one piece under load, and count withheld ones.
-    """
-    fewer: BoolArray = columns.output_tokens < np.diff(columns.chunk_start) - WITHHELD
-    return fewer & columns.token_source.are((TokenSource.USAGE,))
-
-
-def miscounted(columns: RequestColumns, requested: int | None = None) -> str | None:
-    """Describe why a server's token counts are implausible; None if they are plausible.
-
-    With `requested`, the token limit of every request, usage may exceed neither the limit nor the number of pieces, by
-    more than one piece's tokens: a server that passes the limit also sends what it counts. Counted but unsent reasoning
-    could fake any throughput.
-    """
-    share, counts = _token_share(columns, undercounted(columns)), "fewer tokens than there were pieces of text"
-    if share is None and requested is not None:
-        pieces: IntArray = np.diff(columns.chunk_start)
-        most = np.maximum(pieces, requested) + columns.output_tokens / np.maximum(pieces, 1)
-        by_usage = columns.token_source.are((TokenSource.USAGE,))
-        share = _token_share(columns, (columns.output_tokens > most) & by_usage)
-        counts = f"more than {requested} requested tokens, in too few pieces of text"
-    if share is None:
-        return None
-    found = f"in {show_percent(share)} of the answers the server's usage counts {counts}"
-    return f"{found} (bound {MISCOUNTED_SHARE:.0%})"
-
-
-def _token_share(columns: RequestColumns, marked: BoolArray) -> float | None:
-    of_ok = marked[succeeded(columns)]
-    if np.count_nonzero(of_ok) < _LEAST or float(np.mean(of_ok)) <= MISCOUNTED_SHARE:
-        return None
-    return float(np.mean(of_ok))
 
 
 def same_rows(baseline: LoadObservation, candidate: LoadObservation) -> tuple[IntArray, IntArray]:

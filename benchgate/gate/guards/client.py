@@ -10,7 +10,8 @@ from itertools import product
 import numpy as np
 
 from benchgate.gate.comparison import load_of
-from benchgate.gate.evidence.client_strain import losses, strained_blocks
+from benchgate.gate.evidence.client_saturation import losses
+from benchgate.gate.evidence.client_strain import strained_blocks
 from benchgate.gate.guards.base import A_LOAD, LOAD, SPEED, Passed, Violation, guard
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from benchgate.gate.comparison import arms_of, load_of, paired_load
-from benchgate.gate.evidence.tokens import MISCOUNTED_SHARE, WITHHELD, same_rows, undercounted
+from benchgate.gate.evidence.tokens import same_rows
 from benchgate.gate.guards.base import (
     A_LOAD,
     BACKGROUND,
@@ -27,7 +27,7 @@ from benchgate.gate.guards.base import (
 )
 from benchgate.model.deployment import Arm
 from benchgate.model.records import BoolArray, IntArray, TokenSource
-from benchgate.model.request_metrics import succeeded
+from benchgate.model.request_metrics import MISCOUNTED_SHARE, WITHHELD, succeeded, undercounted
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import mcnemar_p, poisson_rates_p

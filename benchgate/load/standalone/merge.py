@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 from benchgate import __version__, credentials
 from benchgate.errors import UsageError
-from benchgate.gate.evidence.client_strain import strains
+from benchgate.gate.evidence.client_saturation import strains
 from benchgate.load.clocks import start_fault
 from benchgate.load.results import StageResult, lost_worker, salvage
 from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs, shards_in

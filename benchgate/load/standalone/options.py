@@ -47,7 +47,7 @@ from benchgate.suite.load import MOST_WORKERS, parse_warmup
 from benchgate.suite.stages import MOST_IN_FLIGHT, MOST_REQUESTS
 from benchgate.suite.workload import PromptSet
 from benchgate.suite.yaml import read_text
-from benchgate.targets.address import DIRECT, Route, ServerAddress, http_form, tls_context
+from benchgate.targets.address import DIRECT, Route, ServerAddress, http_form, require_scheduler, tls_context
 from benchgate.targets.dialect import DIALECTS
 from benchgate.targets.grpc_messages import require_grpc
 
@@ -421,8 +421,6 @@ class LoadOptions:
             raise UsageError(f"the address names the model {named}, and --model is {model}; leave one of them out")
         model = model or named
         if cluster is not None:
-            from benchgate.load.cluster import require_scheduler  # slow to import
-
             require_scheduler(cluster)
         if audit:
             from benchgate.load.client_delay import audit_refusal  # slow to import

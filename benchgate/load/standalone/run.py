@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchgate.errors import TargetError
-from benchgate.gate.evidence.client_strain import saturation_reasons
+from benchgate.gate.evidence.client_saturation import saturation_reasons
 from benchgate.gate.evidence.shares import Counts
-from benchgate.gate.evidence.tokens import miscounted
 from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
 from benchgate.load.shards import FindRequest, Level, Ramp, Shard
@@ -33,6 +32,7 @@ from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
 from benchgate.model.metric import TREND_UNITS, Slo
 from benchgate.model.records import ErrorClass, FloatArray, IntArray
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
+from benchgate.model.request_metrics import miscounted
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
 from benchgate.plan.arrivals import arrival_blocks_ns, arrival_blocks_within_ns, profile_offsets_ns, ramp_offsets_ns

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchgate import units
-from benchgate.gate.evidence.client_strain import STRAINED_SHARE, strains
+from benchgate.gate.evidence.client_saturation import strains
+from benchgate.gate.evidence.client_strain import STRAINED_SHARE
 from benchgate.gate.summary.bottleneck import Bottleneck, bottleneck
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm
