@@ -21,7 +21,7 @@ from benchgate.model.records import INVALID_CHOICE, EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.plan.items import first_metric
 from benchgate.quality.choices import chosen_option, extracted_choice, is_unread
-from benchgate.quality.tasks.gated_metric import measured_metric, metric_fault, scale_of
+from benchgate.quality.tasks.gated_metric import can_be_guessed, measured_metric, metric_fault, scale_of
 from benchgate.suite.formats import parse_object
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.system import RECORDED_BYTES, read_text_file
@@ -73,7 +73,7 @@ class SelectedItems:
     items: tuple[EvalItem, ...]
     filter: str
     metric: str
-    chance: float | None  # mean score of guessing, if every item has options
+    chance: float | None  # mean score of guessing, if every item has options and the metric picks one
 
 
 def parse_samples(text: str, source: str) -> tuple[list[Sample], list[Problem]]:
@@ -146,7 +146,8 @@ def select_items(
         ids = [f"{selection.task}-{sample.doc_id}-{sample.hashes[0][:12]}" for sample in ordered]
     items = tuple(_item(sample, i, metric, selection) for sample, i in zip(ordered, ids, strict=True))
     options = [len(_options(sample.row)[0]) for sample in ordered]
-    chance = sum(1 / number for number in options) / len(options) if all(options) else None
+    is_choice = all(options) and can_be_guessed(metric)
+    chance = sum(1 / number for number in options) / len(options) if is_choice else None
     return SelectedItems(items, chosen, metric, chance), []
 
 

@@ -60,6 +60,8 @@ def read(*rows: dict[str, Any], **wanted: Any) -> SelectedItems:
 def test_of_options_the_likeliest_is_the_answer_and_their_number_the_chance() -> None:
     found = read(line(0, {"q": "x"}, **options("-3.5", "-0.25", "-9.0", "-inf")))
     assert (found.items[0].answer, found.items[0].choice, found.chance) == (" b", " b", 0.25)
+    greedy: dict[str, Any] = {"metrics": ["exact_match"], "exact_match": 1.0}
+    assert read(line(0, {"q": "x"}, **options("-3.5", "-0.25"), **greedy)).chance is None  # it picks no option
 
 
 def choices(*texts: str, prompts: tuple[str, ...] = ()) -> dict[str, Any]:

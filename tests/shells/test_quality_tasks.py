@@ -351,6 +351,13 @@ def test_a_task_of_choices_is_planned_with_what_guessing_would_score(tmp_path: P
     assert (task.output_type, task.metric, task.scale, task.chance) == ("multiple_choice", "acc", "binary", 0.375)
 
 
+def test_greedy_decoding_of_the_right_option_is_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "pick.yaml").write_text(CHOICE.replace("{metric: acc}", "{metric: exact_match}"))
+    (tmp_path / "rows.jsonl").write_text(picks((["a", "b"], 1), (["a", "b"], 0)))
+    [task] = tasks_of(tmp_path, "pick.yaml", endpoint="completions")
+    assert (task.metric, task.chance) == ("exact_match", None)
+
+
 @pytest.mark.parametrize(
     ("options", "right", "expected"),
     [

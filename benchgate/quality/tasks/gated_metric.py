@@ -110,6 +110,14 @@ def scale_of(metric: str, repeats: int, declared: Scale | None) -> Scale | None:
     return "continuous" if metric in _CONTINUOUS_METRICS else None
 
 
+def can_be_guessed(metric: str) -> bool:
+    """Return True if picking an option at random scores one over their number.
+
+    `exact_match` does not pick an option: it is 1 if greedy decoding would write the right one.
+    """
+    return metric != "exact_match"
+
+
 def metric_fault(config: Mapping[str, Any], metric: str) -> str | None:
     """Return why a metric cannot be judged item by item, or None."""
     entries = [one for one in config.get("metric_list") or [] if _metric_name(one) == metric]

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchgate.errors import UsageError
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.tasks.gated_metric import gated_task
+from benchgate.quality.tasks.gated_metric import can_be_guessed, gated_task
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.system import lacking
 from benchgate.targets.error_messages import one_line
@@ -162,7 +162,7 @@ def _planned_tasks(entry: TaskEntry, answer: Mapping[str, Any], quality: Quality
                 task,
                 ids=tuple(leaf["ids"]) if leaf.get("ids") is not None else None,
                 shots=tuple(leaf.get("shots") or ()),
-                chance=leaf.get("chance"),
+                chance=leaf.get("chance") if can_be_guessed(task.metric) else None,
                 leaves=None if alone else len(leaves),
                 unsafe=leaf["unsafe"],
                 needs=leaf.get("needs"),

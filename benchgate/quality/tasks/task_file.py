@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.records import INVALID_CHOICE
 from benchgate.plan.items import PlannedTask
-from benchgate.quality.tasks.gated_metric import LOCAL_METRICS, gated_task
+from benchgate.quality.tasks.gated_metric import LOCAL_METRICS, can_be_guessed, gated_task
 from benchgate.suite.formats import Row, parse_rows
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.suite.yaml import Document, Fault, read_text
@@ -402,7 +402,7 @@ def _with_rows(
     if isinstance(task, str):
         return None, [_entry_problem(task, document, entry, quality)]
     chance = None
-    if spec.output_type == "multiple_choice":
+    if spec.output_type == "multiple_choice" and can_be_guessed(task.metric):
         chance = sum(1 / len(options_of(spec.doc_to_choice or [], row.values)) for row in rows) / len(rows)
     return replace(task, shots=tuple(row.values for row in shots), chance=chance), []
 
