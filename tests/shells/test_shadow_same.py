@@ -255,6 +255,24 @@ def test_a_refusal_is_known_by_its_beginning_its_finish_or_its_own_field() -> No
     assert not is_refusal(answer("I'm sorry", calls=(ToolCall("now", "{}"),)))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The API cannot be reached: the key has expired.",
+        "The Wi-Fi can\u2019t connect. Restart the router.",
+        "This list serves as an aid for drivers.",
+        "Sorry, it is out of stock until May.",
+    ],
+)
+def test_a_phrase_of_a_refusal_is_not_found_within_other_words(text: str) -> None:
+    assert not is_refusal(answer(text))
+    assert is_refusal(answer(f"_As an AI_ I say nothing. {text}"))
+
+
+def test_a_phrase_that_the_suite_adds_needs_no_spaces_around_it() -> None:
+    assert is_refusal(answer("\u5f88\u62b1\u6b49\uff0c\u6211\u4e0d\u80fd"), ["\u62b1\u6b49"])
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
