@@ -340,6 +340,15 @@ def test_json_that_the_limit_cut_short_says_nothing_of_a_model() -> None:
         assert only(verdict([*lost, *gained, *rest], VALIDITY)).outcome is outcome
 
 
+def test_too_few_answers_are_no_fault_of_the_one_that_the_limit_cut() -> None:
+    rows = [formed(0, True, False, candidate_finish="length"), *(formed(n, True, True) for n in range(1, 40))]
+    check = only(verdict(rows, VALIDITY))  # of 39 whole answers as many might be lost
+    assert (check.outcome, "token limit" in check.reason) == (Outcome.INCONCLUSIVE, False)
+    rows += [formed(n, True, True) for n in range(40, 130)]
+    check = only(verdict(rows, VALIDITY))  # without the cut answer it would pass
+    assert (check.outcome, "1 of the 1 lost answers were cut" in check.reason) == (Outcome.INVALID, True)
+
+
 def test_a_floor_for_validity() -> None:
     floor: Line = {"metric": "shadow_validity", "min": "90%"}
     assert verdict(forms(), floor).outcome is Outcome.PASS

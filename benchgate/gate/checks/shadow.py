@@ -187,7 +187,9 @@ def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -
     estimate.notes = [f"{lost} lost, {gained} gained, of {n}", *unanswered_notes(comparison, len(pairs))]
     # An answer that the token limit cut says nothing about a model: it may neither make a loss nor pay for one.
     uncut = lost - counts.cut_lost
-    if limits.upper >= margin and counts.cut_lost and _p_value(estimate, uncut, gained, n) > alpha:
+    could_pass = tango_limits(uncut, gained, n, alpha).upper < margin
+    could_not_block = estimate.p_value <= alpha < _p_value(estimate, uncut, gained, n)
+    if limits.upper >= margin and (could_pass or could_not_block):
         raise invalid(f"{counts.cut_lost} of the {lost} lost answers were cut by the token limit", _MORE_TOKENS)
     if limits.upper < margin <= tango_limits(lost, gained - counts.cut_gained, n, alpha).upper:
         reason = f"{counts.cut_gained} of the {gained} gained answers make up for lost ones only because the token "
