@@ -246,6 +246,7 @@ def test_unusable_rows_are_refused_with_their_line(tmp_path: Path, rows: str, ex
         ("\"{% if capital == 'x' %}y{% endif %}\"", "z", "doc_to_target: the target is ''"),
         ('"{{capital.name}}"', "z", "doc_to_target: the target cannot be rendered: 'str object' has no attribute"),
         ('"{{capital + 1}}"', "z", "doc_to_target: the target cannot be rendered: can only concatenate str"),
+        ("\"{{'%(x)s' % {}}}{{capital}}\"", "z", "doc_to_target: the target cannot be rendered: 'x'"),
     ],
 )
 def test_a_target_that_would_be_scored_as_something_else_is_refused_with_its_line(
@@ -356,6 +357,28 @@ def test_greedy_decoding_of_the_right_option_is_not_guessed(tmp_path: Path) -> N
     (tmp_path / "rows.jsonl").write_text(picks((["a", "b"], 1), (["a", "b"], 0)))
     [task] = tasks_of(tmp_path, "pick.yaml", endpoint="completions")
     assert (task.metric, task.chance) == ("exact_match", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{{country|shout}}", "the filter `shout` is not allowed in a task; use `capitalize`"),
+        ("{{country is loud}}", "not a template: No test named 'loud'."),
+        ("{% block a %}{% endblock %}{% block a %}{{country}}{% endblock %}", "not a template: block 'a' defined"),
+        ("{" * 3000, "not a template: it is nested too deeply"),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_is_refused_in_its_place(tmp_path: Path, text: str, expected: str) -> None:
+    [found] = problems_of(tmp_path, TASK.replace("Capital of {{country}}?", text))
+    assert found.startswith(f"task.yaml:6:14: doc_to_text: {expected}"), found
+
+
+@pytest.mark.parametrize("right", ["\u00b2", "\u0663", "007"])
+def test_digits_that_lm_eval_cannot_read_as_a_number_are_refused_with_their_line(tmp_path: Path, right: str) -> None:
+    by_template = CHOICE.replace("doc_to_target: right", 'doc_to_target: "{{right}}"')
+    [found] = problems_of(tmp_path, by_template, picks((["a", right], right)))
+    assert found.startswith("rows.jsonl:1: doc_to_target: the target"), found
+    assert "is no number that lm-eval reads" in found
 
 
 @pytest.mark.parametrize(

@@ -231,16 +231,18 @@ def template_fault(text: str, columns: frozenset[str]) -> str | None:
         return None
     try:
         tree = Environment(autoescape=False).parse(text)
+        filters = {node.name for node in tree.find_all(nodes.Filter)} - _JINJA_FILTERS
+        names = set() if filters else meta.find_undeclared_variables(tree)  # which compiles it
     except TemplateSyntaxError as exc:
-        return f"not a template: {exc.message}"
-    names = meta.find_undeclared_variables(tree)
+        return f"not a template: {str(exc.message).partition(chr(10))[0]}"
+    except RecursionError:
+        return "not a template: it is nested too deeply"
+    if filters:
+        return f"the filter {listed(filters)} is not allowed in a task; use {listed(_JINJA_FILTERS)}"
     if not names:
         return f"{text!r} is neither a column of the rows ({listed(columns)}) nor a template with one, like {{{{id}}}}"
     if unknown := names - columns:
         return f"the rows have no {listed(unknown)}; their columns are {listed(columns)}"
-    filters = {node.name for node in tree.find_all(nodes.Filter)} - _JINJA_FILTERS
-    if filters:
-        return f"the filter {listed(filters)} is not allowed in a task; use {listed(_JINJA_FILTERS)}"
     if next(tree.find_all(_FORBIDDEN_NODES), None) is not None:
         return "calls, macros and imports are not allowed in a task; use columns, literals, conditions and filters"
     return None
@@ -284,7 +286,11 @@ def option_fault(text: str, choice: str | list[str], row: Mapping[str, object]) 
     except ValueError as exc:
         return str(exc)
     if isinstance(target, str) and target.isdigit() and text not in row:
-        target = ast.literal_eval(target.lstrip("0") or "0")  # as lm-eval does with a rendered template
+        try:  # as lm-eval does with a rendered template
+            number = int(ast.literal_eval(target))
+        except (SyntaxError, ValueError):
+            return f"the target {target[:60]!r} is no number that lm-eval reads; write it as 0, 1, 2, …"
+        target = number
     if isinstance(target, bool) or not isinstance(target, int | str):
         return f"the target is {target!r}, neither the number of an option nor its text"
     if isinstance(target, int) and not 0 <= target < len(options):
@@ -299,7 +305,7 @@ def _rendered(text: str, row: Mapping[str, object]) -> object:
         return row[text]
     try:
         return _template(text).render(row)
-    except (TemplateError, TypeError, ValueError, ArithmeticError) as exc:
+    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as exc:
         raise ValueError(f"the target cannot be rendered: {exc}") from exc
 
 
