@@ -381,6 +381,15 @@ def test_digits_that_lm_eval_cannot_read_as_a_number_are_refused_with_their_line
     assert "is no number that lm-eval reads" in found
 
 
+def test_a_number_that_is_the_text_of_another_option_is_refused(tmp_path: Path) -> None:
+    by_template = CHOICE.replace("doc_to_target: right", 'doc_to_target: "{{right}}"')
+    [found] = problems_of(tmp_path, by_template, picks((["1", "2", "3"], "1")))
+    assert "lm-eval takes the target '1' for option 1, which is '2'" in found
+    (tmp_path / "pick.yaml").write_text(CHOICE)
+    [task] = tasks_of(tmp_path, "pick.yaml", endpoint="completions")  # as a column, it is a text
+    assert task.rows[0]["right"] == "1"
+
+
 @pytest.mark.parametrize(
     ("options", "right", "expected"),
     [

@@ -290,6 +290,10 @@ def option_fault(text: str, choice: str | list[str], row: Mapping[str, object]) 
             number = int(ast.literal_eval(target))
         except (SyntaxError, ValueError):
             return f"the target {target[:60]!r} is no number that lm-eval reads; write it as 0, 1, 2, …"
+        if target in options and (number >= len(options) or options[number] != target):
+            other = f"which is {options[number]!r}" if number < len(options) else f"and there are {len(options)}"
+            way = "make `doc_to_target` a column: of option numbers, or of texts"
+            return f"lm-eval takes the target {target!r} for option {number}, {other}, counted from 0; {way}"
         target = number
     if isinstance(target, bool) or not isinstance(target, int | str):
         return f"the target is {target!r}, neither the number of an option nor its text"
