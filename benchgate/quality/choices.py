@@ -14,7 +14,7 @@ _DEFAULT_PATTERN = r"#### (\-?[0-9\.\,]+)"  # of lm-eval's `regex`
 
 
 def extracted_choice(text: str) -> str:
-    """Return an extracted answer; its digest if it is long, or `[invalid]`, which marks an answer not read."""
+    """Return an extracted answer or option; its digest if it is long, or `[invalid]`, which marks one not read."""
     if len(text) <= _LONGEST_CHOICE and text != INVALID_CHOICE:
         return text
     return f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -207,7 +207,8 @@ def _item(sample: Sample, item_id: str, metric: str, selection: SampleSelection)
         delimited = delimiter if all(option.startswith(delimiter) for option in options) else ""
         number = chosen_option(metric, [option.removeprefix(delimited) for option in options], logprobs)
         is_named = all(options) and len(set(options)) == len(options)
-        answer = choice = options[number] if is_named else f"option {number}"
+        answer = options[number] if is_named else f"option {number}"
+        choice = extracted_choice(answer)
         if not is_named and metric in ("acc_norm", "acc_bytes"):
             choice = None  # the options stand in the prompts, and their lengths are unknown
     else:

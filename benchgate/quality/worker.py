@@ -176,7 +176,7 @@ def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | N
     filtered = sample["filtered_resps"]
     if task.output_type == "multiple_choice":
         options = built.doc_to_choice(sample["doc"])
-        return str(options[chosen_option(task.metric, options, [one[0] for one in filtered])])
+        return extracted_choice(str(options[chosen_option(task.metric, options, [one[0] for one in filtered])]))
     found = filtered[0] if filtered else None
     if isinstance(found, list | tuple) and len(found) == 1:
         found = found[0]

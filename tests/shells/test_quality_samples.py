@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError
+from benchgate.gate.evidence.items import is_unclear
 from benchgate.model.deployment import Arm
 from benchgate.quality.import_results import (
     SampleSelection,
@@ -62,6 +63,16 @@ def test_of_options_the_likeliest_is_the_answer_and_their_number_the_chance() ->
     assert (found.items[0].answer, found.items[0].choice, found.chance) == (" b", " b", 0.25)
     greedy: dict[str, Any] = {"metrics": ["exact_match"], "exact_match": 1.0}
     assert read(line(0, {"q": "x"}, **options("-3.5", "-0.25"), **greedy)).chance is None  # it picks no option
+
+
+def test_an_option_that_is_spelt_like_the_mark_of_an_unread_answer_is_read() -> None:
+    sent = {f"gen_args_{i}": {"arg_0": "ask 0", "arg_1": f" {text}"} for i, text in enumerate(("[valid]", "[invalid]"))}
+    row = line(0, {"q": "x"}, 0.0, **{**options("-2.0", "-1.0"), "arguments": sent})
+    by_name = read(row, config={"target_delimiter": " "}).items[0]
+    assert (by_name.choice, is_unclear(by_name)) == (" [invalid]", False)
+    sent = {name: {**one, "arg_1": one["arg_1"].strip()} for name, one in sent.items()}
+    bare = read({**row, "arguments": sent}, config={"target_delimiter": ""}).items[0]
+    assert (bare.answer, is_unclear(bare)) == ("[invalid]", False)
 
 
 def choices(*texts: str, prompts: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -110,6 +110,13 @@ def test_the_option_chosen_is_that_of_the_judged_metric() -> None:
     assert (line.score, line.choice) == (1.0, "certainly")
 
 
+def test_an_option_that_is_spelt_like_the_mark_of_an_unread_answer_is_read() -> None:
+    doc = {"options": ["[valid]", UNREAD]}
+    [line] = score_items(PICK, Built(), [sample([(-2.0, False), (-1.0, False)], doc, acc=0.0, acc_norm=0.0)])
+    assert line.choice is not None
+    assert line.choice.startswith("sha256:")
+
+
 def test_askings_of_one_item_are_one_score() -> None:
     lines = [
         [ItemScored("t", "a", "d", "p", "t", score, choice)]
