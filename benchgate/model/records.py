@@ -312,13 +312,16 @@ class RequestColumns:
         return cls(**found)
 
 
+_LARGEST_SCORE = 1e50  # the fourth power of a difference of two must be finite
+
+
 def finite_score(value: object) -> float | None:
-    """Return a finite number or a truth value as a score; None for anything else."""
+    """Return a number up to 1e50 or a truth value as a score; None for anything else."""
     try:
         number = float(value) if isinstance(value, bool | int | float) else math.nan
     except OverflowError:  # a whole number with more digits than any float has
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _LARGEST_SCORE else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ lm-eval is imported here and in no process of benchgate's own. Its output goes t
 from __future__ import annotations
 
 import json
-import math
 import os
 import resource
 import signal
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchgate import credentials
-from benchgate.model.records import INVALID_CHOICE
+from benchgate.model.records import INVALID_CHOICE, finite_score
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.choices import chosen_option, extracted_choice
 from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
@@ -166,7 +165,7 @@ def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
         score = float(value) / (100 if name in _PERCENT_METRICS else 1)
     except (TypeError, ValueError):
         raise ValueError(f"{task.name}: its metric {name} is {str(value)[:60]!r}, which is no number") from None
-    if not math.isfinite(score):
+    if finite_score(score) is None:
         raise ValueError(f"{task.name}: its metric {name} is {score}, which is no score")
     return score
 

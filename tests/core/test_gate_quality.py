@@ -154,6 +154,14 @@ def by_degrees(*, shift: float, spread: float = 0.05, n: int = 200, seed: int = 
     return Answers(theirs.tolist(), harness=BY_DEGREES), Answers(ours.tolist(), harness=BY_DEGREES)
 
 
+@pytest.mark.parametrize("score", [1e80, 1e308, -1e308])
+def test_a_score_that_no_mean_can_be_made_of_is_no_evidence(score: float) -> None:
+    theirs, ours = ([*(0.4, 0.6) * 20, one] for one in (-score, score))
+    verdict = verdict_on([SCORE], {"a": (Answers(theirs, harness=BY_DEGREES), Answers(ours, harness=BY_DEGREES))})
+    assert verdict.outcome is Outcome.INVALID
+    assert f"a-40 was not scored on the baseline: {-score:g} is no score" in verdict.reason
+
+
 @pytest.mark.parametrize(
     ("shift", "spread", "outcome"),
     [

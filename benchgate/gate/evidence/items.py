@@ -8,7 +8,6 @@ broken. So they are left out, and the result must hold even if all of them had d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,6 +24,7 @@ from benchgate.model.records import (
     FloatArray,
     PairFacts,
     ShadowItem,
+    finite_score,
 )
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.stats.clusters import MIN_CLUSTERS
@@ -195,9 +195,10 @@ def _require_scores(task: str, rows: _Rows, *, continuous: bool) -> None:
     for place, arm in enumerate(Arm):
         for row in rows:
             item = row[place]
-            if item.score is None or item.error is not None or not math.isfinite(item.score):
+            if item.error is not None or finite_score(item.score) is None:
                 where = f"task {task}, item {item.item_id} was not scored on the {arm.value}"
-                raise invalid(f"{where}: {item.error or 'it has no score'}", FIX_HARNESS)
+                found = "it has no score" if item.score is None else f"{item.score:g} is no score"
+                raise invalid(f"{where}: {item.error or found}", FIX_HARNESS)
             if not continuous and item.correct is None:
                 where = f"task {task}, item {item.item_id}"
                 reason = f"{where}: the {arm.value}'s score {item.score:g} is neither right nor wrong"
