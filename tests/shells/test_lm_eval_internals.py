@@ -110,6 +110,25 @@ for backend, endpoint in ((LocalChatCompletion, "chat"), (LocalCompletionsAPI, "
 """
 
 
+LIMITS = """
+from types import SimpleNamespace
+from benchgate.model.deployment import Arm
+from benchgate.quality.protocol import Job
+from benchgate.quality.recorded_model import RecordedModel
+from benchgate.quality.tasks.lm_eval_resolver import _with_suite_settings
+from benchgate.targets.dialect import DIALECTS, Target
+
+target = Target(Arm.BASELINE, "http://127.0.0.1:9", "m", DIALECTS["openai"])
+model = RecordedModel(Job(target, "completions", 1, 64, connect_s=1, total_s=1, tasks=()), None)
+model._ids, model._rows = ("item",), range(1)
+for name in ("max_gen_toks", "max_tokens", "max_new_tokens", "max_completion_tokens"):
+    task = {"generation_kwargs": {"until": [], name: 9}}
+    settings = _with_suite_settings(task, {"few_shot": None, "max_tokens": 1024})["generation_kwargs"]
+    prompt, _ = model._prompt(SimpleNamespace(args=("2 + 2 =", settings), task_name="t", doc_id=0))
+    body = model._body(prompt)
+    assert {key: value for key, value in body.items() if key.startswith("max")} == {"max_tokens": 1024}, body
+"""
+
 UNREAD = """
 from dataclasses import replace
 from benchgate.model.records import VerifiedAnswer
@@ -198,6 +217,11 @@ def test_the_index_of_tasks_is_read_once_and_then_from_the_cache(tmp_path: Path)
 
 def test_requests_are_those_of_lm_evals_own_client() -> None:
     ended = run(BODIES)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_limit_of_the_suite_replaces_that_of_the_task_whatever_its_name() -> None:
+    ended = run(LIMITS)
     assert ended.returncode == 0, ended.stderr
 
 

@@ -32,6 +32,9 @@ _LOADING_KEYS = (
 )  # fmt: skip
 """Keys without a meaning in an eval process: its rows come with the plan."""
 
+_LIMIT_KEYS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""Names that lm-eval knows for the longest answer."""
+
 _TASK_ERRORS = (
     OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, ImportError, RuntimeError,
     ArithmeticError,
@@ -155,6 +158,7 @@ def _with_suite_settings(config: Mapping[str, Any], entry: Mapping[str, Any]) ->
         if not settings.get("do_sample"):
             settings["temperature"] = 0.0  # servers do not know `do_sample`
         if entry["max_tokens"] is not None:
+            settings = {key: value for key, value in settings.items() if key not in _LIMIT_KEYS}
             settings["max_gen_toks"] = entry["max_tokens"]
         config["generation_kwargs"] = settings
     kwargs = dict(config.get("dataset_kwargs") or {})
