@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -216,6 +216,43 @@ def test_how_long_answers_took_must_be_known_of_every_one() -> None:
         found = of_evals(compare(replace(whole, quality=quality)), suite)
         told = next(one for one in found if one.id == "not-cached")
         assert (told.tripped, told.known) == (known, known)
+
+
+# Items of one passage
+
+
+def by_passage(right: Sequence[int], size: int = 10, **harness: object) -> Answers:
+    """Passages of so many items each, of which so many are right."""
+    scores = [float(i < n) for n in right for i in range(size)]
+    return Answers(scores, clusters=[f"passage {i // size}" for i in range(len(scores))], harness=harness)
+
+
+def test_a_gain_in_whole_passages_is_shown_by_passages_and_not_by_their_items() -> None:
+    whole = by_passage([10] * 20)
+    assert not trips("gain-plausible", by_passage([0] * 3 + [10] * 17), whole)  # 15 points, in 3 of 20 passages
+    assert trips("gain-plausible", by_passage([8] * 20), whole)  # 20 points, in each
+    alone = Answers(by_passage([0] * 3 + [10] * 17).scores)
+    assert trips("gain-plausible", alone, Answers(whole.scores))
+    few = by_passage([0] * 2 + [10] * 7)  # too few to know how much passages differ
+    assert trips("gain-plausible", few, by_passage([10] * 9))
+
+
+def test_a_group_with_one_task_of_passages_is_judged_by_them() -> None:
+    clustered = (by_passage([0] * 3 + [10] * 17), by_passage([10] * 20))
+    plain = (first_right(20, 20), first_right(20, 20))
+    assert not guard("gain-plausible", {"g/a": clustered, "g/b": plain}, ["g"]).tripped
+
+
+def test_a_baseline_is_known_and_above_chance_by_as_much_as_its_passages_show() -> None:
+    """110 of 200 right: by items 49 % to 61 %, in passages that are right or wrong as a whole 33 % to 76 %."""
+    uneven, alone = by_passage([10] * 11 + [0] * 9), first_right(200, 110)
+    for least, most in (("62%", "70%"), ("40%", "48%")):
+        entry = {"task": "t", "expect": {"min": least, "max": most}}
+        assert not guard("baseline-as-known", {"t": (uneven, uneven)}, [entry]).tripped
+        assert guard("baseline-as-known", {"t": (alone, alone)}, [entry]).tripped
+    known = {"chance": 0.45}
+    for answers, tripped in ((replace(uneven, harness=known), True), (replace(alone, harness=known), False)):
+        assert trips("above-chance", answers, answers) is tripped
 
 
 # A gain that is none

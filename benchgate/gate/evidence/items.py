@@ -127,10 +127,6 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         why.append("cut short by the token limit")
     if any(item.finish_reason != "length" for item in unclear):
         why.append("without anything that could be read as an answer")
-    clusters = None  # an item without a cluster is its own
-    if any(b.cluster is not None for b, _ in rows):
-        labels = [f"c/{b.cluster}" if b.cluster is not None else f"i/{b.item_id}" for b, _ in rows]
-        clusters = tuple(f"{task}/{label}" for label in labels)
     kept = not continuous and all(b.choice is not None and c.choice is not None for b, c in rows)
     return Pairs(
         name=task,
@@ -140,7 +136,7 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         baseline_unclear=np.array([is_unclear(b) for b, _ in rows], dtype=np.bool_),
         candidate_unclear=np.array([is_unclear(c) for _, c in rows], dtype=np.bool_),
         why_unclear=" or ".join(why),
-        clusters=clusters,
+        clusters=cluster_labels(task, [b for b, _ in rows]),
         other_wrong=sum(not b.correct and not c.correct and b.choice != c.choice for b, c in rows) if kept else None,
         stopped=stopped,
     )
@@ -171,6 +167,22 @@ def require_clusters(paired: Sequence[Pairs]) -> None:
 def is_unclear(item: EvalItem) -> bool:
     """Return True if the answer is wrong, and truncated by the token limit or without a readable answer."""
     return not item.correct and (item.finish_reason == "length" or item.choice == INVALID_CHOICE)
+
+
+def cluster_labels(task: str, items: Sequence[EvalItem]) -> tuple[str, ...] | None:
+    """Return the label of each item's cluster, None without any. An item without a cluster is its own."""
+    if all(item.cluster is None for item in items):
+        return None
+    labels = (f"c/{item.cluster}" if item.cluster is not None else f"i/{item.item_id}" for item in items)
+    return tuple(f"{task}/{label}" for label in labels)
+
+
+def join_clusters(parts: Sequence[Pairs]) -> tuple[str, ...] | None:
+    """Return the cluster labels of several tasks' items, one after another; None if no task has clusters."""
+    if all(part.clusters is None for part in parts):
+        return None
+    alone = ([f"{part.name}/i/{i}" for i in range(len(part))] for part in parts)
+    return tuple(label for part, own in zip(parts, alone, strict=True) for label in part.clusters or own)
 
 
 _Rows = list[tuple[EvalItem, EvalItem]]
@@ -207,16 +219,12 @@ def _require_scores(task: str, rows: _Rows, *, continuous: bool) -> None:
 
 def _join(name: str, parts: list[Pairs]) -> Pairs:
     """Concatenate a group's tasks: every item counts the same, as in the group's own score."""
-    clustered = any(part.clusters is not None for part in parts)
     wrong = [part.other_wrong for part in parts]
     known = [count for count in wrong if count is not None]
 
     def joined(column: str) -> FloatArray:
         return np.concatenate([getattr(part, column) for part in parts])
 
-    labels: list[str] = []
-    for part in parts:
-        labels += part.clusters or [f"{part.name}/i/{i}" for i in range(len(part))]
     return Pairs(
         name=name,
         continuous=any(part.continuous for part in parts),
@@ -225,7 +233,7 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
         baseline_unclear=joined("baseline_unclear") == 1,
         candidate_unclear=joined("candidate_unclear") == 1,
         why_unclear=" or ".join(dict.fromkeys(part.why_unclear for part in parts if part.why_unclear)),
-        clusters=tuple(labels) if clustered else None,
+        clusters=join_clusters(parts),
         other_wrong=sum(known) if len(known) == len(wrong) else None,
         stopped=any(part.stopped for part in parts),
         tasks=len(parts),

@@ -19,9 +19,11 @@ from benchgate.gate.evidence.items import (
     Arms,
     Pairs,
     Units,
+    cluster_labels,
     is_continuous,
     is_empty,
     is_unclear,
+    join_clusters,
     pair_task,
     too_many,
 )
@@ -30,6 +32,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import EvalItem
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.model.verdict import Unit
+from benchgate.stats.clusters import MIN_CLUSTERS, mean_share_limits
 from benchgate.stats.distributions import Limits
 from benchgate.stats.evals import ScorePairs, accuracy_regression, score_regression
 from benchgate.stats.proportions import clopper_pearson
@@ -218,7 +221,7 @@ def above_chance(evals: Evals, suite: Suite) -> Violation | NotApplicable | None
             continue
         applies = True
         chance = sum(one * len(b.items) for b, one in guessed) / n
-        if clopper_pearson(right, n, suite.gate.alpha).lower <= chance:
+        if _accuracy_limits([b for b, _ in guessed], suite.gate.alpha).lower <= chance:
             right_of = f"the baseline's {right} of {n} right answers to {name}"
             remedy = "use a task that the baseline can do, more items of it, or mend how its answers are read"
             return Violation(f"{right_of} are not more than guessing gives ({chance:.1%})", remedy)
@@ -323,8 +326,20 @@ def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limi
     if any(map(is_continuous, own)):
         value = float(np.mean([item.score or 0.0 for item in items]))
         return value, Limits(value, value)
-    right = sum(item.correct is True for item in items)
-    return right / len(items), clopper_pearson(right, len(items), alpha)
+    return sum(map(_count_right, own)) / len(items), _accuracy_limits(own, alpha)
+
+
+def _accuracy_limits(own: Sequence[QualityObservation], alpha: float) -> Limits:
+    """Return the limits of the share of right answers over all items, widened where items come in clusters."""
+    limits = clopper_pearson(sum(map(_count_right, own)), sum(len(one.items) for one in own), alpha)
+    labels = [cluster_labels(one.task, one.items) for one in own]
+    if all(one is None for one in labels):
+        return limits
+    alone = ([f"{one.task}/i/{item.item_id}" for item in one.items] for one in own)
+    clusters = [label for known, items in zip(labels, alone, strict=True) for label in known or items]
+    scores = np.array([item.correct is True for one in own for item in one.items], dtype=np.float64)
+    over_clusters = mean_share_limits([scores], [clusters], alpha)
+    return limits if over_clusters is None else limits.widened(over_clusters[0])
 
 
 _IMPLAUSIBLE_GAIN = 0.05
@@ -348,7 +363,10 @@ def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
     alpha = suite.gate.alpha / max(1, len(tested))  # one of many small tasks gains as much by chance
     for name, found in tested.items():
         theirs, ours = (np.concatenate([getattr(one, side) for one in found]) for side in ("baseline", "candidate"))
-        turned, most = ScorePairs(ours, theirs), 1.0
+        clusters = join_clusters(found)
+        if clusters is not None and len(set(clusters)) < MIN_CLUSTERS:  # few clusters: test item by item
+            clusters = None
+        turned, most = ScorePairs(ours, theirs, clusters), 1.0
         if found[0].continuous:
             most = max(1.0, float(np.max(np.abs([theirs, ours]))))
             gain = score_regression(turned, alpha, np.random.default_rng(suite.seed))
