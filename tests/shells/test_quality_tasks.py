@@ -373,6 +373,15 @@ def test_a_template_that_cannot_be_compiled_is_refused_in_its_place(tmp_path: Pa
     assert found.startswith(f"task.yaml:6:14: doc_to_text: {expected}"), found
 
 
+def test_a_description_may_be_the_same_for_all_rows_whatever_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    (tmp_path / "task.yaml").write_text(TASK + "description: 'Answer as {\"city\": \u2026}.'\n")
+    [task] = tasks_of(tmp_path, "task.yaml")
+    assert task.config["description"] == 'Answer as {"city": \u2026}.'
+    found = problems_of(tmp_path, TASK + "description: 'In {{place}}'\n")
+    assert "description: the rows have no `place`; their columns are" in found[0]
+
+
 @pytest.mark.parametrize("right", ["\u00b2", "\u0663", "007"])
 def test_digits_that_lm_eval_cannot_read_as_a_number_are_refused_with_their_line(tmp_path: Path, right: str) -> None:
     by_template = CHOICE.replace("doc_to_target: right", 'doc_to_target: "{{right}}"')

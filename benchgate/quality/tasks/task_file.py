@@ -221,11 +221,11 @@ def filter_faults(spec: TaskFile) -> Iterator[Fault]:
                         yield Fault((*where, name), f"is missing; give {use}")
 
 
-def template_fault(text: str, columns: frozenset[str]) -> str | None:
-    """Return the fault of a `doc_to_text` or `doc_to_target` over rows with these columns, or None.
+def template_fault(text: str, columns: frozenset[str], *, constant: bool = False) -> str | None:
+    """Return the fault of a `doc_to_text`, `doc_to_target` or `description` over rows with these columns, or None.
 
-    It must be a column's name or a Jinja template with at least one column. lm-eval renders templates outside a
-    sandbox, so calls, macros and imports are refused.
+    It must be a column's name or a Jinja template, with at least one column unless it may be `constant`. lm-eval
+    renders templates outside a sandbox, so calls, macros and imports are refused.
     """
     if text in columns:
         return None
@@ -239,7 +239,7 @@ def template_fault(text: str, columns: frozenset[str]) -> str | None:
         return "not a template: it is nested too deeply"
     if filters:
         return f"the filter {listed(filters)} is not allowed in a task; use {listed(_JINJA_FILTERS)}"
-    if not names:
+    if not names and not constant:
         return f"{text!r} is neither a column of the rows ({listed(columns)}) nor a template with one, like {{{{id}}}}"
     if unknown := names - columns:
         return f"the rows have no {listed(unknown)}; their columns are {listed(columns)}"
@@ -510,9 +510,9 @@ def _comparable(text: str) -> str:
 
 def _template_problems(document: Document, spec: TaskFile, columns: frozenset[str]) -> list[Problem]:
     texts = [(key, getattr(spec, key)) for key in ("doc_to_text", "doc_to_target")]
-    if "{" in spec.description:
-        texts.append(("description", spec.description))
     faults = [(key, template_fault(text, columns)) for key, text in texts]
+    if "{" in spec.description:
+        faults.append(("description", template_fault(spec.description, columns, constant=True)))
     return [document.problem(Fault((key,), fault)) for key, fault in faults if fault is not None]
 
 
