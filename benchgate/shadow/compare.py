@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+
 from benchgate.model.records import AnswerAgreement, PairFacts
 from benchgate.suite.formats import Step, load_json, parse_path
 from benchgate.targets.answers import Answer, ToolCall
@@ -352,9 +354,18 @@ def _equal_calls(one: Sequence[ToolCall], other: Sequence[ToolCall], rules: Json
     for call in one:
         match = next((at for at, candidate in enumerate(unmatched) if _is_equal_call(call, candidate, rules)), None)
         if match is None:
-            return False
+            return bool(rules.tolerance) and _can_be_paired(one, other, rules)
         del unmatched[match]
     return True
+
+
+def _can_be_paired(one: Sequence[ToolCall], other: Sequence[ToolCall], rules: JsonRules) -> bool:
+    """Return True if each call has an equal one of its own. With a tolerance the first equal one may be another's."""
+    from scipy.sparse import csr_array  # slow to import, and few answers need it
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    equal = np.array([[_is_equal_call(call, candidate, rules) for candidate in other] for call in one])
+    return bool((maximum_bipartite_matching(csr_array(equal), perm_type="column") >= 0).all())
 
 
 def _is_equal_call(one: ToolCall, other: ToolCall, rules: JsonRules) -> bool:

@@ -229,6 +229,17 @@ def test_what_is_the_same_as_the_same_is_the_same() -> None:
     assert [one.differs for one in make_transitive(far, far, far)] == [True, True, True]
 
 
+def test_calls_that_are_near_several_others_are_paired_so_that_each_has_its_own() -> None:
+    def asking(*amounts: int) -> AnswerContent:
+        return calling(*(("pay", f'{{"amount": {amount}}}') for amount in amounts))
+
+    # 100 is near both 96 and 104, and 92 is near 96 alone.
+    for first, second in (((100, 92), (96, 104)), ((92, 100), (96, 104)), ((100, 92), (104, 96))):
+        assert not pair(asking(*first), asking(*second), tolerance=0.05).differs
+        assert pair(asking(*first), asking(*second)).differs
+    assert pair(asking(100, 92), asking(104, 105), tolerance=0.05).differs
+
+
 @pytest.mark.parametrize("text", ["[" * 150 + "]" * 150, '{"a": 1, "a": 2}', "1", '"text"', "[1e999]", "[NaN]", ""])
 def test_what_has_no_single_meaning_as_json_is_text(text: str) -> None:
     with pytest.raises(NotJson):
