@@ -244,6 +244,22 @@ def test_a_group_of_tasks_stands_below_its_tasks_and_the_check_on_it_beside_it()
     assert rows[2].counts.paired == 600
 
 
+def test_a_group_is_one_task_of_all_its_items_in_every_number_of_its_row() -> None:
+    suite = suite_of([MARGIN], ["mmlu", "arc"])
+    tasks = {"mmlu/law": (100, 90, 60), "mmlu/art": (900, 450, 450), "arc": (200, 150, 150)}
+    evidence = evidence_of(
+        suite,
+        {
+            task: (Answers([1.0] * was + [0.0] * (n - was)), Answers([1.0] * now + [0.0] * (n - now)))
+            for task, (n, was, now) in tasks.items()
+        },
+    )
+    for verdict in (judge(suite, evidence), replace(fake.verdict(), checks=())):
+        rows = {cells[0]: cells[1:5] for cells in scores_table(task_rows(compare(evidence), verdict, suite)).rows}
+        assert rows["mmlu"] == ("1,000", "54.0 %", "51.0 %", f"{MINUS}3.00 points")
+        assert rows["all tasks"] == ("1,200", "64.5 %", "63.0 %", f"{MINUS}1.50 points")
+
+
 def entry(name: str) -> TaskEntry:
     return TaskEntry(task=name)
 

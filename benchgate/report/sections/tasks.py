@@ -88,14 +88,15 @@ def summarise_task(task: str, baseline: QualityObservation | None, candidate: Qu
     )
 
 
-def pooled_tasks(tasks: Sequence[TaskSummary], name: str) -> TaskSummary:
-    """Pool several tasks with equal weights."""
+def pooled_tasks(tasks: Sequence[TaskSummary], name: str, *, by_items: bool = False) -> TaskSummary:
+    """Pool several tasks with equal weights, or `by_items`: those of an lm-eval group are one task of all its items."""
+    weights = [t.paired if by_items else 1 for t in tasks]
     return TaskSummary(
         task=name,
         expected=sum(t.expected for t in tasks),
         paired=sum(t.paired for t in tasks),
-        baseline_ratio=_mean([t.baseline_ratio for t in tasks]),
-        candidate_ratio=_mean([t.candidate_ratio for t in tasks]),
+        baseline_ratio=_mean([t.baseline_ratio for t in tasks], weights),
+        candidate_ratio=_mean([t.candidate_ratio for t in tasks], weights),
         lost=_sum(t.lost for t in tasks),
         gained=_sum(t.gained for t in tasks),
         other_wrong=_sum(t.other_wrong for t in tasks),
@@ -151,10 +152,13 @@ def _other_wrong(pairs: Sequence[tuple[EvalItem, EvalItem]]) -> int | None:
     return sum(one != other for one, other in wrong)
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None when one value is missing."""
-    known = list(values)
-    return sum(v for v in known if v is not None) / len(known) if known and None not in known else None
+def _mean(values: Sequence[float | None], weights: Sequence[int] | None = None) -> float | None:
+    """Return the weighted mean; None when one value is missing."""
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    each = weights or [1] * len(known)
+    return sum(value * weight for value, weight in zip(known, each, strict=True)) / sum(each)
 
 
 def _sum(values: Iterable[int | None]) -> int | None:
@@ -222,6 +226,7 @@ def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[T
             pooled_tasks(
                 [summarise_task(t, comparison.baseline_quality(t), comparison.candidate_quality(t)) for t in tasks],
                 name,
+                by_items=True,
             )
             for name, tasks in right_or_wrong.items()
         ]
@@ -242,7 +247,8 @@ def _of_unit(
         yield _row(one, found, _check_of(verdict, task, whole=whole and not group), pooled=False)
     if group:
         found = _figures(comparison, {name: tasks}, verdict, name)
-        yield _row(pooled_tasks(counts, name), found, _check_of(verdict, name, whole=whole), pooled=True)
+        whole_group = pooled_tasks(counts, name, by_items=True)
+        yield _row(whole_group, found, _check_of(verdict, name, whole=whole), pooled=True)
 
 
 def _figures(
