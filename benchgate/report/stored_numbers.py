@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from benchgate.escape import markdown_prose, one_line
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import TREND_UNITS
 from benchgate.model.run import MetricRow, Run
-from benchgate.model.verdict import Outcome
+from benchgate.model.verdict import Outcome, Unit
 from benchgate.report.display import MARKS, in_its_unit, with_limits
 from benchgate.report.screen import PLAIN, STYLES, Screen, Style, fitting_table
-from benchgate.units import show_percent
+from benchgate.stats.distributions import Limits
+from benchgate.units import show_percent, show_points
 
 SCHEMA = "benchgate.stored-numbers/1"
 OUTCOME = Outcome.INCONCLUSIVE
@@ -67,7 +70,7 @@ class StoredNumbers:
             outcome = side.verdict["outcome"] if side.verdict is not None else "never given"
             verdict = "" if side.run.measured_by is not None else f"its own verdict was {outcome}; "
             yield f"run {side.run.id}: {verdict}{side.run.status}, begun {side.run.started_at}"
-        if any(pair.change_limits is not None for pair in self.pairs):
+        if any(_change_of(pair).limits is not None for pair in self.pairs):
             yield "intervals cover the variation inside each run, not from run to run: repeat both to know that"
 
 
@@ -162,24 +165,41 @@ def numbers_markdown(numbers: StoredNumbers) -> str:
 
 def _tables(numbers: StoredNumbers) -> Iterator[list[tuple[str, ...]]]:
     """Yield the metrics with their changes, and the checks of both runs' verdicts if they have any."""
-    width = len(_HEAD) if any(pair.change_beside_baselines_ratio is not None for pair in numbers.pairs) else -1
+    width = len(_HEAD) if any(_change_of(pair).beside_baselines is not None for pair in numbers.pairs) else -1
     yield [row[:width] for row in (_HEAD, *map(_cells, numbers.pairs))]
     if checks := _checks(numbers):
         yield [("check", "baseline's run", "candidate's run"), *map(_check_cells, checks)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change with its format; None where unknown. Shares change by points, all else by per cent of the reference."""
+
+    show: Callable[[float], str]
+    value: float | None
+    limits: Limits | None
+    beside_baselines: float | None
+
+
+def _change_of(pair: NumberPair) -> _Change:
+    if TREND_UNITS.get(pair.name) is not Unit.RATIO:
+        percent = partial(show_percent, signed=True)
+        return _Change(percent, pair.change_ratio, pair.change_limits, pair.change_beside_baselines_ratio)
+    found, points = pair.difference, partial(show_points, signed=True)
+    value, limits = (None, None) if found is None else (found.value, found.limits)
+    return _Change(points, value, limits, pair.difference_beside_baselines)
+
+
 def _cells(pair: NumberPair) -> tuple[str, ...]:
     """Return the cells of a metric: the interval of the change, or where it has none those of both values."""
     name = " ".join(part for part in (pair.name, pair.statistic, pair.stage, pair.task) if part is not None)
-    change, beside = (
-        "-" if ratio is None else show_percent(ratio, signed=True)
-        for ratio in (pair.change_ratio, pair.change_beside_baselines_ratio)
-    )
+    found = _change_of(pair)
+    show, limits = found.show, found.limits
+    change, beside = ("-" if one is None else show(one) for one in (found.value, found.beside_baselines))
     both = (pair.reference, pair.judged)
-    limits = pair.change_limits
     if limits is None:
         return name, *map(with_limits, both), change, beside
-    ends = (show_percent(end, signed=True) for end in (limits.lower, limits.upper))
+    ends = (show(end) for end in (limits.lower, limits.upper))
     values = ("-" if row is None else in_its_unit(row.name, row.value) for row in both)
     return name, *values, f"{change} ({' to '.join(ends)})", beside
 

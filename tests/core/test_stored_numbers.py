@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html import unescape
 
 import pytest
 
@@ -68,6 +69,27 @@ def test_only_times_and_rates_are_told_beside_a_baseline() -> None:
     (pair,) = number_pairs(both, both)
     assert (pair.judged_baseline, pair.change_ratio) == (None, 0.0)
     assert pair.change_beside_baselines_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "change", "beside"),
+    [
+        ("error_rate", 0.02, 0.04, "+2.00 points (+1.55 points to +2.45 points)", "+2.00 points"),
+        ("goodput", 0.99, 0.98, "-1.00 points (-14.9 points to +12.9 points)", "-1.00 points"),
+        ("flips", 0.0, 0.02, "+2.00 points (+1.80 points to +2.20 points)", "+2.00 points"),
+        ("shadow_excess", -0.01, 0.03, "+4.00 points (+3.68 points to +4.32 points)", "+4.00 points"),
+        ("kld", -0.01, 0.03, "-", "-"),
+    ],
+)
+def test_shares_change_by_points_and_nothing_is_divided_by_what_is_not_above_0(
+    name: str, before: float, after: float, change: str, beside: str
+) -> None:
+    base = row(Arm.BASELINE, 0.5, name=name)
+    (pair,) = number_pairs([row(Arm.CANDIDATE, before, name=name), base], [row(Arm.CANDIDATE, after, name=name), base])
+    assert pair.change_ratio is None or (pair.change_ratio > 0) is (after > before)
+    (cells,) = [line for line in numbers_markdown(replace(numbers(), pairs=(pair,))).splitlines() if "c4" in line]
+    told = [unescape(cell.strip()) for cell in cells.split("|")][4:-1]
+    assert told == [change, *([beside] if beside != "-" else [])]
 
 
 @pytest.mark.parametrize("outcome", ["PASS", "WARN", "BLOCK", None])

@@ -28,6 +28,7 @@ from benchgate.model.metric import MEAN, MEAN_METRICS, PER_ACCELERATOR, QUANTILE
 from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
+from benchgate.stats.meta import EstimateWithLimits, weighted_sum
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import region_name
 
@@ -283,8 +284,23 @@ class NumberPair:
 
     @property
     def change_ratio(self) -> float | None:
-        """Return the judged candidate over the reference's, minus 1; None if one is missing or the reference is 0."""
+        """Return the judged candidate over the reference's, minus 1; None without both or a reference above 0."""
         return _change(self.reference, self.judged)
+
+    @property
+    def difference(self) -> EstimateWithLimits | None:
+        """Return the judged candidate minus the reference's, for shares, with the 95 % interval that both have.
+
+        None if one is missing.
+        """
+        return _difference(self.reference, self.judged)
+
+    @property
+    def difference_beside_baselines(self) -> float | None:
+        """Return by how much more the candidate differs from its own baseline than the reference's did."""
+        then = _difference(self.reference_baseline, self.reference)
+        now = _difference(self.judged_baseline, self.judged)
+        return None if then is None or now is None else now.value - then.value
 
     @property
     def change_limits(self) -> Limits | None:
@@ -328,8 +344,18 @@ def number_pairs(reference: Sequence[MetricRow], judged: Sequence[MetricRow]) ->
     return tuple(pairs)
 
 
+def _difference(before: MetricRow | None, after: MetricRow | None) -> EstimateWithLimits | None:
+    if before is None or after is None:
+        return None
+    known = [
+        EstimateWithLimits(row.value, None if row.lower is None or row.upper is None else Limits(row.lower, row.upper))
+        for row in (after, before)
+    ]
+    return weighted_sum([(1.0, known[0]), (-1.0, known[1])])
+
+
 def _change(before: MetricRow | None, after: MetricRow | None) -> float | None:
-    if before is None or after is None or before.value == 0:
+    if before is None or after is None or before.value <= 0:  # below 0 a rise would be shown as a fall
         return None
     return _finite(after.value / before.value - 1)
 
