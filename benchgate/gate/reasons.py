@@ -71,10 +71,13 @@ def _show(unit: Unit) -> units.Show:
     return _SHOW.get(unit, with_unit)
 
 
-def show_margin(margin: float, scale: Scale, unit: Unit) -> str:
+def show_margin(margin: float, scale: Scale, unit: Unit, *, two_sided: bool = False) -> str:
     """Format a margin as its author would write it: a percentage, points, or an SLO."""
     if scale is Scale.ABSOLUTE:
         return show_value(margin, unit) if math.isinf(margin) else units.as_written(_show(unit), margin)
+    if scale is Scale.LOG_RATIO and two_sided:
+        show = partial(units.show_percent, signed=True)
+        return " to ".join(units.as_written(show, math.expm1(end)) for end in (-margin, margin))
     if scale is Scale.LOG_RATIO:
         return units.as_written(units.show_percent, abs(relative_change(margin, unit)))
     return units.as_written(units.show_points, margin)
@@ -94,7 +97,8 @@ def show_numbers(check: CheckResult) -> str:
         shown = [one if isinstance(one, str) else units.beside(show, one, margin) for one in changes]
     else:
         shown = [units.beside(partial(units.show_points, signed=True), value, nearest) for value in values]
-    return f"{shown[0]}, {shown[1]} to {shown[2]}, {bound} {show_margin(check.margin, check.scale, check.unit)}"
+    allowed = show_margin(check.margin, check.scale, check.unit, two_sided=check.two_sided)
+    return f"{shown[0]}, {shown[1]} to {shown[2]}, {bound} {allowed}"
 
 
 def relative_change(harm: float, unit: Unit) -> float:
@@ -159,7 +163,8 @@ def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alp
 
 def margin_text(estimate: Estimate) -> str:
     """Return the margin or the bound as a sentence about the check has it."""
-    return estimate.margin_text or show_margin(estimate.margin, estimate.rule.scale, estimate.rule.unit)
+    rule = estimate.rule
+    return estimate.margin_text or show_margin(estimate.margin, rule.scale, rule.unit, two_sided=rule.two_sided)
 
 
 def check_advice(estimate: Estimate, outcome: Outcome, alpha: float) -> str | None:

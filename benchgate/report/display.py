@@ -172,6 +172,13 @@ def _written_margin(check: CheckResult) -> str:
     return units.as_written(_show(check), _moved(check, check.margin))
 
 
+def _written_margins(check: CheckResult) -> str:
+    """Return the margins of both sides, `-4.76 to +5 %`: equal logarithms are no equal percentages."""
+    ends = sorted(_moved(check, end) for end in (-check.margin, check.margin))
+    low, high = (units.as_written(_show(check), end) for end in ends)
+    return with_unit_once(low, high, " to ")
+
+
 def interval(check: CheckResult) -> str:
     """Show both one-sided bounds, the smaller value first; a dash without any."""
     if check.lower is None or check.upper is None:
@@ -189,17 +196,17 @@ def allowed(check: CheckResult) -> str:
     if check.scale is Scale.ABSOLUTE:
         return f"{'at most' if rises else 'at least'} {bound}"
     if check.two_sided:
-        return f"a change of at most {units.as_written(units.show_percent, math.expm1(check.margin))}"
+        return f"a change of {_written_margins(check)}"
     return f"a {'rise' if rises else 'fall'} of at most {bound.lstrip('+' + _MINUS)}"
 
 
 def margin(check: CheckResult) -> str:
-    """Show the margin as the largest allowed change, or the bound: `+5 %`, `±5 %`, `≥ 95 %`."""
+    """Show the margin as the largest allowed change, or the bound: `+5 %`, `-4.76 to +5 %`, `≥ 95 %`."""
     bound = _written_margin(check)
     if check.scale is Scale.ABSOLUTE:
         at_least = higher_is_better(check.metric) if check.at_least is None else check.at_least
         return f"{'≥' if at_least else '≤'} {bound}"
-    return f"±{bound.lstrip('+' + _MINUS)}" if check.two_sided else bound
+    return _written_margins(check) if check.two_sided else bound
 
 
 def direction(check: CheckResult) -> str:

@@ -253,9 +253,9 @@ def first_check(verdict: Verdict) -> CheckResult:
          "inside the margin of 5 % or 500 µs, whichever is more (here 5 %)"),
         ({"min_abs": "0.5ms"}, 1.10, Outcome.BLOCK,
          "beyond the margin of 5 % or 500 µs, whichever is more (here 5 %)"),
-        ({"direction": "either"}, 1.0, Outcome.PASS, "inside the margin of 5 % either way"),
-        ({"direction": "either"}, 0.97, Outcome.WARN, "a real change, though inside the margin of 5 % either way"),
-        ({"direction": "either"}, 0.90, Outcome.BLOCK, "beyond the margin of 5 % either way"),
+        ({"direction": "either"}, 1.0, Outcome.PASS, "inside the margin of -4.76 % to +5 %"),
+        ({"direction": "either"}, 0.97, Outcome.WARN, "a real change, though inside the margin of -4.76 % to +5 %"),
+        ({"direction": "either"}, 0.90, Outcome.BLOCK, "beyond the margin of -4.76 % to +5 %"),
         ({"statistic": "mean"}, 1.10, Outcome.BLOCK, "beyond the margin of 5 %"),
     ],
 )  # fmt: skip

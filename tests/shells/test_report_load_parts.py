@@ -149,9 +149,9 @@ def paired(evidence: Evidence, verdict: Verdict) -> list[PairedCheck]:
 def test_paired_blocks_show_the_change_in_each_with_the_checks_own_mean_and_margin() -> None:
     failing, throughput = checks = paired(fake.evidence(), fake.verdict())
     assert (failing.title, len(failing.changes), failing.worse_is_up) == ("TTFT p50 at c4", fake.BLOCKS, True)
-    assert failing.allowed == pytest.approx(10.0)
+    assert failing.margins == pytest.approx((10.0,))
     assert failing.mean == pytest.approx(math.expm1(0.348) * 100)
-    assert throughput.allowed == pytest.approx(-10.0)
+    assert throughput.margins == pytest.approx((-10.0,))
     assert not throughput.worse_is_up
     figures = paired_figures(checks)
     assert [figure.anchor for figure in figures] == ["figure-blocks-ttft-p50-c4", "figure-blocks-output-throughput-c1"]

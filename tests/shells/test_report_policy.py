@@ -8,11 +8,15 @@ from typing import cast
 
 import pytest
 
+from benchgate.gate.judge import judge
+from benchgate.gate.reasons import show_margin
 from benchgate.model.verdict import CheckResult, Scale, Unit, Verdict
 from benchgate.report import display
 from benchgate.report.checks import Strip, check_rows
 from benchgate.report.document import verdict_document
+from benchgate.report.sections.paired import paired_checks
 from tests.fakes.evidence import run, verdict
+from tests.fakes.measured import SuiteText, measured
 
 
 def lengths(harm: float) -> CheckResult:
@@ -25,6 +29,9 @@ def lengths(harm: float) -> CheckResult:
     )  # fmt: skip
 
 
+MINUS = "\N{MINUS SIGN}"
+
+
 def row(check: CheckResult) -> tuple[str, str, str, Strip | None]:
     whole: Verdict = replace(verdict(), checks=(check,))
     (shown,) = check_rows(whole).all
@@ -34,7 +41,7 @@ def row(check: CheckResult) -> tuple[str, str, str, Strip | None]:
 def test_a_change_either_way_is_shown_as_one_and_neither_better_nor_worse() -> None:
     candidate, allowed, direction, longer = row(lengths(0.05))
     assert candidate == "105 tokens"
-    assert allowed == "a change of at most 10 %"
+    assert allowed == f"a change of {MINUS}9.09 to +10 %"
     assert direction == "higher"
     *_, shorter = row(lengths(-0.05))
     assert longer is not None
@@ -42,6 +49,23 @@ def test_a_change_either_way_is_shown_as_one_and_neither_better_nor_worse() -> N
     assert longer.estimate == shorter.estimate
     assert shorter.used == longer.used == "0.52\N{MULTIPLICATION SIGN}"
     assert display.direction(lengths(0.0)) == "equal"
+
+
+@pytest.mark.parametrize("metric", ["output_length", "output_throughput"])
+def test_the_margins_of_both_sides_are_those_that_are_held(metric: str) -> None:
+    """Of ln(1.1) on either side a fall of 9.5 % is beyond, and a rise of 9.5 % is not, whichever of them is harm."""
+    check = replace(lengths(0.05), metric=metric)
+    assert display.margin(check) == f"{MINUS}9.09 to +10 %"
+    assert display.allowed(check) == f"a change of {MINUS}9.09 to +10 %"
+    assert show_margin(check.margin, check.scale, check.unit, two_sided=True) == "-9.09 % to +10 %"
+
+
+def test_the_chart_of_blocks_draws_the_margins_of_both_sides() -> None:
+    suite = SuiteText([{"metric": "ttft", "margin": "10%", "direction": "either"}]).suite()
+    evidence = measured(suite)
+    (found, *_) = paired_checks(evidence, judge(suite, evidence), suite)
+    assert found.margins == pytest.approx((-100 / 11, 10))
+    assert found.margin == f"{MINUS}9.09 % to +10 %"
 
 
 @pytest.mark.parametrize("two_sided", [True, False])

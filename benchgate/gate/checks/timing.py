@@ -142,7 +142,6 @@ def allowance(estimate: Estimate, spec: CheckSpec, measure: Measure, baseline: F
     assert ratio is not None, "only a check against the baseline has a margin"
     margin = log_margin(ratio, falling=measure.rises and spec.check.direction != "either")
     if least is None:
-        estimate.margin_text = f"{_percent(ratio)} either way" if spec.check.direction == "either" else None
         margins = np.full(len(baseline), margin)
         estimate.margin, estimate.least = float(margins.mean()), 0.0
         return Allowance(margins, np.zeros(len(baseline)), margin)

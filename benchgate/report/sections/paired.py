@@ -33,8 +33,7 @@ class PairedCheck:
     """A check with the change in each block, in per cent of the baseline's value or in points of a share.
 
     `changes` are None where the candidate alone has no finite value. `numbers` are their blocks from 1 (their places,
-    where blocks were grouped), `excluded` the other blocks with the reason. `allowed` is the margin, on both sides if
-    `both`.
+    where blocks were grouped), `excluded` the other blocks with the reason. `margins` are one, or one on either side.
     """
 
     id: str
@@ -45,8 +44,7 @@ class PairedCheck:
     mean: float | None
     lower: float | None
     upper: float | None
-    allowed: float
-    both: bool
+    margins: tuple[float, ...]
     worse_is_up: bool
     numbers: tuple[int, ...]
     excluded: tuple[tuple[int, str], ...]
@@ -60,13 +58,13 @@ class PairedCheck:
         """Return a change with its sign and unit, and with the digits that keep it on its own side of the margin."""
         if value is None:
             return display.NOT_APPLICABLE
-        bound = math.copysign(self.allowed, value) if self.both else self.allowed
-        return units.beside(self._show, value / 100, bound / 100)
+        nearest = min(self.margins, key=lambda margin: abs(margin - value))
+        return units.beside(self._show, value / 100, nearest / 100)
 
     @property
     def margin(self) -> str:
-        """The margin with its sign and unit."""
-        return units.as_written(self._show, self.allowed / 100)
+        """The margin with its sign and unit, or both."""
+        return " to ".join(units.as_written(self._show, margin / 100) for margin in self.margins)
 
     @property
     def _show(self) -> units.Show:
@@ -102,8 +100,7 @@ def paired_checks(evidence: Evidence, verdict: Verdict, suite: Suite) -> list[Pa
 
 def _paired(check: CheckResult, found: BlockDifferences) -> PairedCheck:
     ends = sorted(one for one in (_change(check, end) for end in (check.lower, check.upper)) if one is not None)
-    allowed = _change(check, check.margin)
-    assert allowed is not None, "a margin is a number"
+    sides = (-check.margin, check.margin) if check.two_sided else (check.margin,)
     numbered = range(len(found.regressions)) if found.together > 1 else found.blocks
     return PairedCheck(
         id=found.id,
@@ -114,8 +111,7 @@ def _paired(check: CheckResult, found: BlockDifferences) -> PairedCheck:
         mean=_change(check, check.harm),
         lower=ends[0] if len(ends) == 2 else None,
         upper=ends[1] if len(ends) == 2 else None,
-        allowed=allowed,
-        both=check.two_sided,
+        margins=tuple(sorted(one for side in sides if (one := _change(check, side)) is not None)),
         worse_is_up=not display.higher_is_better(check.metric),
         numbers=tuple(number + 1 for number in numbered),
         excluded=tuple((block + 1, why) for block, why in found.left_out),
@@ -157,7 +153,11 @@ def _figure(check: PairedCheck, anchor: str) -> Figure:
     layers += [_points(check, bottom, top), *charts.names_beside(names)]
     limits = f" ({check.shown(check.lower)} to {check.shown(check.upper)})" if check.lower is not None else ""
     title = f"{check.title}: {check.shown(check.mean)}{limits}, margin {check.margin}"
-    worse = "Either way is a change." if check.both else f"{'Higher' if check.worse_is_up else 'Lower'} is worse."
+    worse = (
+        "Either way is a change."
+        if len(check.margins) > 1
+        else f"{'Higher' if check.worse_is_up else 'Lower'} is worse."
+    )
     caption = f"Change in each {check.point}. {worse}"
     if check.group_size > 1:
         caption = f"Change in each group of at least {check.group_size} blocks. {worse}"
@@ -187,8 +187,8 @@ def _span(check: PairedCheck) -> tuple[float, float, list[float]]:
     """Return the plot's lower and upper end and the margins inside it."""
     known = [y for y in (*check.changes, check.mean, check.lower, check.upper) if y is not None]
     largest = max((abs(y) for y in known), default=0.0)
-    margins = [check.allowed, -check.allowed] if check.both else [check.allowed]
-    margins = margins if abs(check.allowed) <= _FAR * largest or largest == 0 else []
+    nearest = min(map(abs, check.margins))
+    margins = [*check.margins] if nearest <= _FAR * largest or largest == 0 else []
     low, high = min(0.0, *known, *margins), max(0.0, *known, *margins)
     room = (high - low) * _ROOM or 1.0
     return _rounded(low - room), _rounded(high + room), margins
