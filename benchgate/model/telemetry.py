@@ -6,7 +6,7 @@ maximum count. Values that a server does not report are absent, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby, pairwise
@@ -237,3 +237,15 @@ class TelemetryWindow:
             return counted
         power_w = self.mean(Gauge.GPU_POWER)
         return None if power_w is None else power_w * self.ended_s
+
+
+def ratio_of_changes(windows: Iterable[TelemetryWindow], part: Counter, whole: Counter) -> float | None:
+    """Return the growth of one counter over that of another, over the windows that report both.
+
+    A counter that a server shows from its first event on is missing from the first window alone. None where nothing was
+    counted.
+    """
+    both = [(window.change(part), window.change(whole)) for window in windows]
+    known = [(value, over) for value, over in both if value is not None and over is not None]
+    total = sum(over for _, over in known)
+    return sum(value for value, _ in known) / total if total else None

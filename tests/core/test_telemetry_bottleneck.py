@@ -85,6 +85,21 @@ def test_seconds_of_a_server_that_counts_no_requests_are_spread_over_those_answe
     assert (parts.queue_s, parts.prefill_s, parts.decode_s) == (0.0, 0.4, 2.0)
 
 
+def test_a_block_that_tells_nothing_makes_no_part_shorter() -> None:
+    """Of 2 blocks one has no count, no seconds, or no telemetry: the mean request is that of the other one."""
+    later, answered = replace(execution(), block=1), [execution().requests, execution().requests]
+    whole = served(3.0, 1.0, 1.0)
+    seconds: dict[TelemetryMetric, float] = {Counter.QUEUE_S: 30.0, Counter.PREFILL_S: 10.0}
+    without: dict[TelemetryMetric, float] = {
+        word: value for word, value in whole.items() if word is not Counter.QUEUE_S
+    }
+    assert parts_of([window(whole), window(without)], answered).queue_s == pytest.approx(3.0)
+    assert parts_of([window(seconds), window({})], answered).prefill_s != pytest.approx(0.5)
+    blind = replace(window(), block=1, readings=())
+    of_one = window({Counter.QUEUE_S: 30.0, **{word: whole[word] for word in (Counter.PREFILL_S, Counter.DECODE_S)}})
+    assert "queue 3.00 s" in bottleneck([of_one, blind], [execution(), later], None).why
+
+
 def test_without_telemetry_or_without_a_queue_nothing_is_known() -> None:
     silent = replace(window(), readings=())
     assert bottleneck([], [execution()], None).name == NOT_KNOWN

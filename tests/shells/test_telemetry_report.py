@@ -89,6 +89,24 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
     assert by_place["c1", "baseline"]["energy per token"] == "1.00 J"
 
 
+def hitting(seen: LoadObservation) -> TelemetryWindow:
+    """A counter of cache hits that is on the page from the first hit on: after the first block, not before it."""
+    whole = window(seen, {}, {Counter.PREFIX_QUERIES: 1000.0, Counter.PREFIX_HITS: 500.0})
+    if seen.block == 0:
+        whole = replace(whole, readings=(TelemetrySample(0, {Counter.PREFIX_QUERIES: 0.0}), *whole.readings[1:]))
+    return replace(whole, replicas=(Replica("r:1", None, whole.readings),))
+
+
+def test_a_share_is_of_the_blocks_that_tell_both_of_its_counters() -> None:
+    evidence = told(hitting)
+    verdict = replace(fakes.verdict(), replicas=replica_figures(evidence))
+    found = report_view(evidence, verdict).section("servers")
+    assert found is not None
+    for table in found.tables:
+        titles = [column.title for column in table.columns]
+        assert {row[titles.index("prefix cache hits")] for row in table.rows} == {"50.0 %"}
+
+
 def of_a_fleet(seen: LoadObservation) -> TelemetryWindow:
     whole = busy(seen)
 

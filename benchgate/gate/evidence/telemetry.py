@@ -15,7 +15,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, TokenSource
 from benchgate.model.request_metrics import cached_ratio, succeeded
 from benchgate.model.run import Evidence, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes
 from benchgate.suite.stages import stage_part
 
 
@@ -139,13 +139,8 @@ def compare_counts(
 
 def server_hit_ratio(evidence: Evidence, stage: str, arm: Arm) -> float | None:
     """Return the prefix cache hit ratio by the server's counters over all blocks."""
-    changes = [
-        (window.change(Counter.PREFIX_HITS), window.change(Counter.PREFIX_QUERIES))
-        for window in windows_of(evidence, stage, arm).values()
-    ]
-    known = [(hits, queries) for hits, queries in changes if hits is not None and queries is not None]
-    queries = sum(queries for _, queries in known)
-    return sum(hits for hits, _ in known) / queries if queries > 0 else None
+    windows = windows_of(evidence, stage, arm).values()
+    return ratio_of_changes(windows, Counter.PREFIX_HITS, Counter.PREFIX_QUERIES)
 
 
 def answer_hit_ratio(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:

@@ -15,7 +15,7 @@ import numpy as np
 from benchgate.model.records import FloatArray, RequestColumns
 from benchgate.model.request_metrics import e2e_s, succeeded, ttft_s
 from benchgate.model.run import LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes
 from benchgate.units import show_duration, show_number, show_percent
 
 KV_FULL = 0.95
@@ -53,7 +53,9 @@ def bottleneck(
     full = _kv_full(reported)
     if full is not None:
         return Bottleneck("KV cache", full)
-    parts = parts_of(reported, [rows for o in executions for rows in o.with_ramp])  # the server's figures include both
+    blocks = {window.block for window in reported}
+    requests = [rows for o in executions if o.block in blocks for rows in o.with_ramp]  # the server's figures have both
+    parts = parts_of(reported, requests)
     named = {"queue": parts.queue_s, "prefill": parts.prefill_s, "decode": parts.decode_s}
     known = {name: value for name, value in named.items() if value is not None}
     total = sum(known.values())
@@ -99,12 +101,12 @@ def parts_of(windows: Sequence[TelemetryWindow], requests: Sequence[RequestColum
 
 
 def _per(windows: Sequence[TelemetryWindow], seconds: Counter, over: Counter, answered: int) -> float | None:
-    """Return seconds per request, over the server's own number of requests or else those answered."""
-    total_s, count = _total(windows, seconds), _total(windows, over)
-    if total_s is None:
-        return None
-    number = answered if count is None else count
-    return total_s / number if number else None
+    """Return seconds per request, over the server's own number of requests or else those answered in all windows."""
+    if _total(windows, over) is not None:
+        return ratio_of_changes(windows, seconds, over)
+    changes_s = [window.change(seconds) for window in windows]
+    known_s = [change_s for change_s in changes_s if change_s is not None]
+    return sum(known_s) / answered if known_s and answered and len(known_s) == len(changes_s) else None
 
 
 def _by_littles_law(windows: Sequence[TelemetryWindow], answered: int) -> float | None:

@@ -8,7 +8,15 @@ from itertools import product
 
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.model.telemetry import Counter, Gauge, Role, TelemetrySample, TelemetryWindow, combine_replicas
+from benchgate.model.telemetry import (
+    Counter,
+    Gauge,
+    Role,
+    TelemetrySample,
+    TelemetryWindow,
+    combine_replicas,
+    ratio_of_changes,
+)
 from benchgate.model.verdict import ReplicaFigures
 from benchgate.suite.load import level_of_stage
 
@@ -37,7 +45,6 @@ def _figures(
         [value for window in own for value in window.during(gauge)]
         for gauge in (Gauge.RUNNING, Gauge.WAITING, Gauge.KV_USAGE, Gauge.KV_USAGE_MEAN)
     )
-    tokens = _total(own, Counter.GENERATION_TOKENS)
     return ReplicaFigures(
         windows[0].arm,
         windows[0].stage,
@@ -45,15 +52,17 @@ def _figures(
         role,
         restarts=sum(one in names for window in windows for one in window.restarted_replicas),
         requests=_total(own, Counter.REQUESTS),
-        output_tokens=tokens,
+        output_tokens=_total(own, Counter.GENERATION_TOKENS),
         running_mean=_mean(running),
         waiting_max=max(waiting, default=None),
-        queue_s=_ratio(_total(own, Counter.QUEUE_S), _total(own, Counter.QUEUED)),
-        prefill_s=_ratio(_total(own, Counter.PREFILL_S), _total(own, Counter.PREFILLED)),
-        per_token_s=None if role is Role.PREFILL else _ratio(_total(own, Counter.DECODE_S), tokens),
+        queue_s=ratio_of_changes(own, Counter.QUEUE_S, Counter.QUEUED),
+        prefill_s=ratio_of_changes(own, Counter.PREFILL_S, Counter.PREFILLED),
+        per_token_s=None
+        if role is Role.PREFILL
+        else ratio_of_changes(own, Counter.DECODE_S, Counter.GENERATION_TOKENS),
         kv_usage_mean=_mean(mean_usage),
         kv_usage_max=max(usage, default=None),
-        prefix_hit_ratio=_ratio(_total(own, Counter.PREFIX_HITS), _total(own, Counter.PREFIX_QUERIES)),
+        prefix_hit_ratio=ratio_of_changes(own, Counter.PREFIX_HITS, Counter.PREFIX_QUERIES),
         preemptions=_total(own, Counter.PREEMPTIONS),
     )
 
@@ -76,7 +85,3 @@ def _total(windows: Sequence[TelemetryWindow], counter: Counter) -> float | None
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None

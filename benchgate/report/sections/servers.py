@@ -21,7 +21,7 @@ from benchgate.model.metric import Slo
 from benchgate.model.records import BoolArray, FloatArray, RequestColumns
 from benchgate.model.request_metrics import meets_slo, succeeded
 from benchgate.model.run import LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes
 from benchgate.model.verdict import ReplicaFigures, Verdict
 from benchgate.report import charts, display
 from benchgate.report.charts import Figure, Point, Spec
@@ -81,8 +81,7 @@ class StageTelemetry:
 
     def ratio(self, part: Counter, whole: Counter) -> float | None:
         """Return one counter's change over another's; None where nothing was counted."""
-        over, value = self.total(whole), self.total(part)
-        return value / over if value is not None and over else None
+        return ratio_of_changes(self.windows, part, whole)
 
     def joules_per_token(self, *, of_good: bool) -> float | None:
         """Return the accelerators' energy over the output tokens (or good ones) of the blocks that report it."""
