@@ -12,6 +12,7 @@ import pytest
 from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.gate.summary.replica_figures import replica_figures
 from benchgate.model.deployment import Arm
+from benchgate.model.metric import Slo
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.telemetry import (
@@ -87,6 +88,18 @@ def test_columns_stand_for_what_was_told_and_for_nothing_else() -> None:
     assert by_place["c1", "baseline"]["bottleneck"] == "decode"
     # 96 W for 2 s over 24 answers of 8 tokens each in every block.
     assert by_place["c1", "baseline"]["energy per token"] == "1.00 J"
+
+
+def test_every_answer_of_a_class_without_an_slo_is_good_as_in_the_check() -> None:
+    """Two classes of 24 answers each, of which one has an SLO that none of its answers meets."""
+    evidence = told(busy)
+    suite = Suite.from_stored(evidence.run.suite)
+    row = next(row for row in stage_telemetry(sides(evidence, None), suite) if row.stage == "c1")
+    (one, *_) = row.executions
+    classes = tuple(replace(one, stage=f"c1/{name}") for name in ("chat", "batch"))
+    mixed = replace(row, windows=row.windows[:1], executions=classes, slos={"c1/chat": Slo(ttft_s=1e-9)})
+    assert mixed.joules_per_token(of_good=False) == pytest.approx(96 * 2 / (24 * 8 * 2))
+    assert mixed.joules_per_token(of_good=True) == pytest.approx(96 * 2 / (24 * 8))
 
 
 def hitting(seen: LoadObservation) -> TelemetryWindow:

@@ -97,8 +97,9 @@ class StageTelemetry:
         return sum(int(rows.output_tokens[which].clip(min=0).sum()) for rows, which in pairs)
 
     def _good(self, level: str, columns: RequestColumns) -> BoolArray:
+        """Return which requests are good: every success of a class without an SLO, as the check counts them."""
         slo = self.slos.get(level)
-        return np.zeros(len(columns), dtype=np.bool_) if slo is None else meets_slo(columns, slo)
+        return succeeded(columns) if slo is None else meets_slo(columns, slo)
 
 
 def servers_section(
@@ -209,7 +210,7 @@ _COLUMNS: tuple[tuple[str, Callable[[StageTelemetry], str | None]], ...] = (
     ("memory used", lambda row: _share(row.peak(Gauge.GPU_MEMORY_USED))),
     ("power, W", lambda row: _number(row.mean(Gauge.GPU_POWER))),
     ("energy per token", lambda row: _joules(row.joules_per_token(of_good=False))),
-    ("energy per good token", lambda row: _joules(row.joules_per_token(of_good=True))),
+    ("energy per good token", lambda row: _joules(row.joules_per_token(of_good=True) if row.slos else None)),
     ("client's load average", lambda row: _number(row.peak(Gauge.CLIENT_LOAD))),
 )
 
