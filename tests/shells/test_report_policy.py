@@ -68,6 +68,19 @@ def test_the_chart_of_blocks_draws_the_margins_of_both_sides() -> None:
     assert found.margin == f"{MINUS}9.09 % to +10 %"
 
 
+@pytest.mark.parametrize(
+    ("share", "used"), [(0.996, "0.996"), (1.0, "1"), (1.02, "1.02"), (1.0004, "1.0004"), (2.04, "2"), (-1.0, "0")]
+)
+def test_what_goes_beyond_the_allowance_is_not_shown_as_all_of_it(share: float, used: str) -> None:
+    check = replace(
+        lengths(0.05), metric="error_rate", unit=Unit.RATIO, scale=Scale.DIFFERENCE, two_sided=False, margin=0.05,
+        harm=0.05 * share,
+    )  # fmt: skip
+    strip = row(check)[3]
+    assert strip is not None
+    assert strip.used == f"{used}\N{MULTIPLICATION SIGN}"
+
+
 @pytest.mark.parametrize("two_sided", [True, False])
 def test_a_document_says_so_only_where_it_is_so(two_sided: bool) -> None:
     whole = replace(verdict(), checks=(replace(lengths(0.05), two_sided=two_sided),))
