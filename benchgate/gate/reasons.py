@@ -315,8 +315,9 @@ def _bound_reason(estimate: Estimate, limits: Limits, outcome: Outcome, bound: s
         case Outcome.WARN if estimate.warning is not None:
             return f"{value} holds {bound}, but {estimate.warning}"
         case Outcome.WARN:
-            used = f"{used_share_of_bound(estimate):.0%} of what it allows is used, past the warning at"
-            return f"{value} holds {bound}, but {used} {warn_fraction:.0%}"
+            used = units.beside(units.show_percent, used_share_of_bound(estimate), warn_fraction)
+            past = f"{used} of what it allows is used, past the warning at"
+            return f"{value} holds {bound}, but {past} {units.as_written(units.show_percent, warn_fraction)}"
         case Outcome.BLOCK:
             return f"{value} breaks {bound}"
         case _:

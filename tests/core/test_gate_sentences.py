@@ -171,3 +171,14 @@ def test_a_regression_just_beyond_the_margin_is_not_shown_as_the_margin() -> Non
     closer = Limits(math.log(1.050002), math.log(1.0504))
     reason = check_reason(replace(beyond, limits=closer), Outcome.BLOCK, 0.8, ALPHA)
     assert "(5.0002 to 5.04), beyond the margin of 5 %" in reason
+
+
+def test_what_is_past_the_warning_is_not_rounded_to_it() -> None:
+    near = estimate(
+        Unit.SECONDS, Scale.ABSOLUTE, 0.5, n=40, n_unit="requests",
+        value=0.402, limits=Limits(0.39, 0.41), p_value=0.001,
+    )  # fmt: skip
+    used = "but 80.4 % of what it allows is used, past the warning at 80 %"
+    assert check_reason(near, Outcome.WARN, 0.8, ALPHA).endswith(used)
+    finer = changed(near, value=0.40001)
+    assert "but 80.002 % of what it allows is used" in check_reason(finer, Outcome.WARN, 0.8, ALPHA)
