@@ -265,10 +265,10 @@ def limits_sentence(verdict: Verdict) -> str:
     )
 
 
-def in_its_unit(metric: str, quantity: float) -> str:
+def in_its_unit(metric: str, quantity: float, *, digits: int = units.DIGITS) -> str:
     """Show a stored value of a metric in the metric's unit."""
     unit = TREND_UNITS.get(metric)
-    return number(quantity) if unit is None else value(quantity, unit)
+    return value(quantity, Unit.COUNT if unit is None else unit, digits=digits)
 
 
 def with_limits(row: MetricRow | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 
 from benchgate.escape import one_line
@@ -35,6 +36,7 @@ from benchgate.site.folder import name_of, run_file
 from benchgate.stats.series import MIN_SEGMENT, level_changes
 from benchgate.store.queries import RunSummary
 from benchgate.store.repository import Store
+from benchgate.units import beside
 
 ENDS_LINES = frozenset("SH")
 """Letters at which every line ends: numbers before and after are not comparable."""
@@ -315,8 +317,9 @@ def _shifts(
         as_ratio = all(one.value > 0 for one in values)  # what multiplies is looked at as what multiplies
         series = [math.log(one.value) if as_ratio else one.value for one in values]
         for level in level_changes(series, drawn[-1].run.seed, _ALPHA, len(looked_at)):
-            ends = [math.exp(end) if as_ratio else end for end in (level.before, level.after)]
-            old, new = (in_its_unit(kind.metric, end) for end in ends)
+            before, after = (math.exp(end) if as_ratio else end for end in (level.before, level.after))
+            show = partial(in_its_unit, kind.metric)
+            old, new = beside(show, before, after), beside(show, after, before)
             at = values[level.at].at
             where = "" if name == _NO_PLACE else f" of {one_line(name, _LONGEST)}"
             yield at, kind, change("L", drawn[at], f"{kind.title}{where} went from {old} to {new}")

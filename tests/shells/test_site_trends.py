@@ -52,6 +52,12 @@ def changed(runs: Sequence[RunSummary], of: dict[Kind, list[TrendPoint]]) -> lis
     return [(change.letter, change.run, change.description) for change in found.changes]
 
 
+def test_two_levels_that_differ_are_not_shown_as_one() -> None:
+    values = np.exp(np.random.default_rng(1).normal(0, 1e-5, 24)) * ([0.02] * 12 + [0.02003] * 12)
+    ((_, _, told),) = changed([glance(at) for at in range(24)], {TTFT: points(values.tolist())})
+    assert told == "TTFT p50 of c4 went from 20.0 ms to 20.03 ms"
+
+
 def test_a_level_that_changed_is_marked_with_its_run_and_both_levels() -> None:
     values = np.exp(np.random.default_rng(1).normal(0, 0.01, 24)) * ([0.1] * 12 + [0.15] * 12)
     ((letter, run, told),) = changed([glance(at) for at in range(24)], {TTFT: points(values.tolist())})
