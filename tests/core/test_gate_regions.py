@@ -21,6 +21,8 @@ from benchgate.pipeline.forecast import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE
 from benchgate.plan.power import forecast_power
 from benchgate.plan.schedule import make_plan, measurement_sha256
+from benchgate.report.comparability import sides
+from benchgate.report.sections.load import regions_table
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.answer_texts import plain, saying
@@ -215,3 +217,12 @@ def test_requests_of_no_region_of_the_suite_promote_nobody(name: str | None) -> 
     verdict = judge(suite, replace(evidence, load=tuple(load)))
     assert verdict.outcome is Outcome.INVALID
     assert "all-measured" in {guard.id for guard in verdict.guards if guard.tripped}
+
+
+def test_failures_of_the_ramp_are_never_more_than_the_requests_beside_them() -> None:
+    suite = suite_of()
+    found = failing_in_us(from_regions(measured(suite)))
+    ramped = replace(found, load=tuple(replace(one, ramp=one.requests) for one in found.load))
+    table = regions_table(sides(ramped, None), suite)
+    assert table is not None
+    assert ("c4", "us", "candidate", "240, and 240 of the ramp", "480") in {row[:5] for row in table.rows}

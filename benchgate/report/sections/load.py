@@ -97,7 +97,7 @@ def regions_table(sides: Sides, suite: Suite) -> Table | None:
                 failed = sum(s.failed.values())
                 found.append(
                     (
-                        *(place.name, region, side.role.value, display.count(s.scheduled), display.count(failed)),
+                        *(place.name, region, side.role.value, _scheduled(s), display.count(failed)),
                         *(display.duration(s.ttft_p50_s), display.duration(s.ttft_p95_s)),
                         display.signed_duration(apart),
                         display.NOT_APPLICABLE if s.goodput_ratio is None else display.percent(s.goodput_ratio),
@@ -175,12 +175,9 @@ def _requests(rows: Sequence[StageRow]) -> Table:
 
 
 def _request_cells(s: StageSummary) -> tuple[str, ...]:
-    scheduled = display.count(s.scheduled)
-    scheduled += f", and {display.count(s.ramp)} of the ramp" if s.ramp else ""
-    scheduled += f", and {display.count(s.left)} cancelled on purpose" if s.left else ""
     return (
         display.count(s.blocks),
-        scheduled,
+        _scheduled(s),
         display.count(s.succeeded)
         + ("" if s.validity_ratio is None else f", {display.percent(s.validity_ratio)} valid"),
         _counts(s.failed) or "none",
@@ -189,6 +186,13 @@ def _request_cells(s: StageSummary) -> tuple[str, ...]:
         + (f", {display.percent(s.reasoning_ratio)} reasoning" if s.reasoning_ratio else ""),
         next(iter(s.token_sources), display.NOT_APPLICABLE) if len(s.token_sources) <= 1 else _counts(s.token_sources),
     )
+
+
+def _scheduled(s: StageSummary) -> str:
+    """Return the number of requests with those of the ramp, whose failures count, and those that were cancelled."""
+    scheduled = display.count(s.scheduled)
+    scheduled += f", and {display.count(s.ramp)} of the ramp" if s.ramp else ""
+    return scheduled + (f", and {display.count(s.left)} cancelled on purpose" if s.left else "")
 
 
 def _counts(counts: Mapping[str, int]) -> str:
