@@ -15,7 +15,7 @@ from benchgate.model.run import Evidence
 from benchgate.report import charts
 from benchgate.report.charts import TITLED, Figure, Name, log_ticks, log_x, names_beside, plot, svg_of, y_field
 from benchgate.report.comparability import sides
-from benchgate.report.sections.load import Axis, axes, load_figures
+from benchgate.report.sections.load import Axis, axes, knee_sweeps, load_figures
 from benchgate.report.sections.stages import StageRow, stage_rows
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
@@ -178,6 +178,18 @@ def test_two_kinds_of_load_have_charts_of_their_own_the_larger_one_first() -> No
     anchors = [figure.anchor for figure in figures]
     assert len({figure.table.caption for figure in figures}) == 12
     assert (len(anchors), anchors[0], anchors[6]) == (12, "figure-ttft-p50", "figure-ttft-p50_2")
+
+
+def test_stages_of_unlike_requests_are_no_levels_of_one_curve_and_have_no_knee() -> None:
+    def loops(**of_the_last: object) -> Evidence:
+        levels: list[dict[str, object]] = [{"name": f"c{level}", "concurrency": level} for level in (1, 2, 4, 8, 16)]
+        return sweep(*levels[:3], *({**level, **of_the_last} for level in levels[3:]))
+
+    assert [one.stages for one in across(loops())] == [("c1", "c2", "c4", "c8", "c16")]
+    assert knee_sweeps(Suite.from_stored(loops().run.suite), {}) != {}
+    unlike = loops(input_tokens=4096)
+    assert [one.stages for one in across(unlike)] == [("c1", "c2", "c4"), ("c8", "c16")]
+    assert knee_sweeps(Suite.from_stored(unlike.run.suite), {}) == {}
 
 
 def test_long_names_that_begin_alike_stay_apart() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from benchgate import units
 from benchgate.escape import one_line
@@ -18,7 +19,15 @@ from benchgate.report.charts import Figure, Name, Point, Spec
 from benchgate.report.comparability import Sides
 from benchgate.report.document import OWN
 from benchgate.report.section import Charts, Fold, Lines, Part, Section, notes, present
-from benchgate.report.sections.stages import StageRow, StageSummary, stage_table, summarise_stage, unmeasured
+from benchgate.report.sections.stages import (
+    Requests,
+    StageRow,
+    StageSummary,
+    requests_of,
+    stage_table,
+    summarise_stage,
+    unmeasured,
+)
 from benchgate.report.table import Table, group_starts, number_columns, text_columns
 from benchgate.stats.knee import MIN_LEVELS, NoKnee, ServerKnee, find_server_knee
 from benchgate.suite.load import Load
@@ -283,16 +292,14 @@ class Sweep:
 
 
 def knee_sweeps(suite: Suite, rows: Mapping[tuple[str, Arm], StageSummary | None]) -> dict[Arm, Sweep | None]:
-    """Return the closed-loop sweep of each side; none with too few levels to have a knee.
+    """Return the closed-loop sweep of each side; none with too few levels to have a knee, or with unlike requests.
 
     A side is None when a stage has no throughput or no latency.
     """
-    levels = {
-        traffic.name: traffic.schedule.concurrency
-        for traffic in traffic_classes(suite)
-        if traffic.schedule.concurrency is not None and traffic.class_name is None
-    }
-    if len(set(levels.values())) < max(MIN_LEVELS, len(levels)):
+    closed = [one for one in traffic_classes(suite) if one.schedule.concurrency is not None and one.class_name is None]
+    levels = {traffic.name: traffic.schedule.concurrency or 0 for traffic in closed}
+    unlike = any(requests_of(traffic) != requests_of(closed[0]) for traffic in closed)
+    if unlike or len(set(levels.values())) < max(MIN_LEVELS, len(levels)):
         return {}
     found: dict[Arm, Sweep | None] = {}
     for arm in Arm:
@@ -358,13 +365,16 @@ class Axis:
 
 
 def axes(rows: Sequence[StageRow]) -> tuple[Axis, ...]:
-    """Return an axis for the closed loops, one for the rates and one for the rest, that with most stages first.
+    """Return axes for the closed loops, for the rates and one for the rest, that with most stages first.
 
-    Closed loops and rates have an axis of numbers where there are at least two different levels.
+    Closed loops and rates have an axis of numbers for each kind of requests of at least two different levels.
     """
-    found = []
-    for closed, title in ((True, IN_FLIGHT), (False, "requests offered per second")):
-        levels = {row.stage: row.offered for row in rows if row.closed_loop is closed and row.offered is not None}
+    found, kinds = [], list[Requests | None]()
+    for row in rows:
+        kinds += [] if row.requests in kinds else [row.requests]
+    for (closed, title), kind in product(((True, IN_FLIGHT), (False, "requests offered per second")), kinds):
+        alike = [row for row in rows if row.closed_loop is closed and row.requests == kind]
+        levels = {row.stage: row.offered for row in alike if row.offered is not None}
         if len(levels) >= 2 and len(set(levels.values())) == len(levels):
             found.append(Axis(title, levels, {}))
     placed = {stage for axis in found for stage in axis.levels}

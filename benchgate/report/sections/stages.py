@@ -24,6 +24,16 @@ from benchgate.report.table import Column, Table, group_starts, text_columns
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.schema import Suite, traffic_classes
 
+Requests = tuple[object, ...]
+"""Workload and arrivals of a stage: all but how many requests there are, or how often they come."""
+
+
+def requests_of(traffic: TrafficClass) -> Requests:
+    """Return what two stages must share to be levels of one sweep."""
+    at = traffic.schedule
+    return traffic.workload, at.arrival, at.bursts, at.ramp_to_rps is None, at.steps is None, at.trace
+
+
 Executions = Mapping[tuple[str, Arm], tuple[LoadObservation, ...]]
 """The executions of each stage on each side, in order."""
 
@@ -67,8 +77,8 @@ class StageRow:
     """A stage on one side; `summary` and `figures` are None when it was planned and never measured.
 
     `offered` is its load as one number: requests in flight in a closed loop, per second in an open one. It is None for
-    a `part_of_stage` (a traffic class, the background) and where there is no such number. `slo` and `target_ratio` are
-    those of its class, else of the suite.
+    a `part_of_stage` (a traffic class, the background) and where there is no such number. Stages of equal `requests`
+    differ in their load alone. `slo` and `target_ratio` are those of its class, else of the suite.
     """
 
     stage: str
@@ -80,6 +90,7 @@ class StageRow:
     closed_loop: bool
     part_of_stage: bool
     offered: float | None
+    requests: Requests | None
     slo: Slo | None
     target_ratio: float | None
 
@@ -153,6 +164,7 @@ def stage_row(stage: str, traffic: TrafficClass | None, side: Side, suite: Suite
         closed_loop=traffic is not None and not traffic.is_open,
         part_of_stage=part,
         offered=offered,
+        requests=None if traffic is None else requests_of(traffic),
         slo=slo,
         target_ratio=slo_spec.target_ratio if slo_spec is not None else None,
     )
