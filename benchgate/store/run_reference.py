@@ -108,13 +108,15 @@ def _id_by_time(connection: Connection, ref: str, suite: str | None, *, partial:
         return promoted_run(connection, suite)
     if ref not in _OFFSETS:
         raise unknown_name(ref)
-    judging = of_suite(_judging(connection), suite).limit(1).offset(_OFFSETS[ref])
-    complete = None if partial else connection.scalar(judging.where(run.c.status == RunStatus.COMPLETE.value))
-    found = complete or connection.scalar(judging)
+    judging = of_suite(_judging(connection), suite)
+    complete = judging.where(run.c.status == RunStatus.COMPLETE.value)
+    skips_others = not partial and connection.scalar(complete.limit(1)) is not None
+    found = connection.scalar((complete if skips_others else judging).limit(1).offset(_OFFSETS[ref]))
     if found is not None:
         return str(found)
     its_suite = f" of suite {suite!r}" if suite is not None else ""
-    which = "has no run" if ref == "@latest" else "has fewer than two runs"
+    fewer = "complete runs" if skips_others else "runs"
+    which = "has no run" if ref == "@latest" else f"has fewer than two {fewer}"
     imported = of_suite(select(run.c.id).where(~measured_here()), suite).limit(1)
     hint = ""
     if ref == "@latest" and connection.scalar(imported) is not None:

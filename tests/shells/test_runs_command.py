@@ -113,6 +113,18 @@ def test_in_a_store_of_partial_runs_the_latest_is_one_of_them(tmp_path: Path) ->
         assert options.find_run(store, "@latest") == partial
 
 
+def test_previous_is_never_the_latest_again_nor_an_incomplete_run_beside_a_complete_one(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "one.db")) as store:
+        begun(store, day="2026-01-02", status=RunStatus.PARTIAL)
+        whole = begun(store, day="2026-01-03")
+        begun(store, day="2026-01-04", status=RunStatus.PARTIAL)
+        assert store.resolve("@latest") == whole
+        with pytest.raises(UsageError, match="@previous means nothing here: the store has fewer than two complete"):
+            store.resolve("@previous")
+        before = begun(store, day="2026-01-01")
+        assert store.resolve("@previous") == before
+
+
 def test_filters_combine(kept: Kept) -> None:
     store, _, ids = kept
     (one,) = store.list_runs(RunFilter(label="nightly-*", outcome=Outcome.PASS, limit=5))
