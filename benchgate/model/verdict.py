@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 
@@ -299,6 +299,10 @@ class Waivers:
 
     entries: tuple[Waiver, ...]
     as_of: date
+
+    def not_before(self, day: date) -> Waivers:
+        """Return these waivers as of their own day, or as of `day` if that is later."""
+        return replace(self, as_of=max(self.as_of, day))
 
 
 class WaiverUse(StrEnum):

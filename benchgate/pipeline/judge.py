@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -133,8 +134,15 @@ class MeasuredRun:
 
 
 def decide_measured(store: Store, measured: MeasuredRun, *, waivers: Waivers | None = None) -> Decision:
-    """Judge a run that was just measured, as `decide_stored` does once the store has it."""
+    """Judge a run that was just measured, as `decide_stored` does once the store has it.
+
+    `waivers` hold as of the day on which it began, or was resumed, at the earliest: it may have waited for its servers
+    since they were read, and an expired waiver lets no later run through.
+    """
     evidence = measured.evidence
+    if waivers is not None:
+        began_at = max([evidence.run.started_at, *(one.at for one in evidence.resumptions)])
+        waivers = waivers.not_before(date.fromisoformat(began_at[:10]))
     verdict = judge(OWN.suite(evidence.run), evidence, None, waivers=waivers)
     document = verdict_document(evidence.run, verdict)
     unkept = _keep(store, evidence, verdict, document, None) if measured.is_stored else None

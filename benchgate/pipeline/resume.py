@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import date
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -142,7 +143,7 @@ def _remaining_work(
         log_dir=options.work_dir / run.id,
         weights_dir=options.work_dir / "weights",
         progress=progress,
-        waivers=options.waivers,
+        waivers=None if options.waivers is None else options.waivers.not_before(date.fromisoformat(utc_now()[:10])),
         workers=workers,
         cluster=options.cluster,
         salt=run.load_salt,

@@ -112,7 +112,7 @@ def measure_run(
             log_dir=options.work_dir / run.id,
             weights_dir=options.work_dir / "weights",
             progress=progress,
-            waivers=options.waivers,
+            waivers=None if options.waivers is None else options.waivers.not_before(run.day),
             workers=workers,
             cluster=options.cluster,
             salt=run.load_salt,

@@ -142,6 +142,19 @@ def test_a_waiver_that_has_expired_does_not_live_again(folder: Path, monkeypatch
     assert "week.yaml:4:" in revived.stderr and "an earlier day does not revive it" in revived.stderr
 
 
+def test_a_waiver_that_expired_before_the_run_began_does_not_count(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file was read on the day before: the run waited for its servers, or another candidate was measured first."""
+    yesterday = TODAY - timedelta(days=1)
+    (folder / "expired.yaml").write_text(WRITTEN.replace(str(TODAY + timedelta(days=30)), str(yesterday)))
+    monkeypatch.setattr(options, "today", lambda: yesterday)
+    ran = here(folder, "run", "suite.yaml", "--waivers", "expired.yaml", "--format", "json", "--store", "later.db")
+    document = json.loads(ran.stdout)
+    assert (ran.returncode, [one["issue"] for one in document["waivers"]["expired"]]) == (10, ["SRV-1"])
+    assert document["waivers"]["as_of"] == document["run"]["started_at"][:10]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
