@@ -30,6 +30,7 @@ from benchgate.model.run import ALL_STORED, RunStatus
 from benchgate.store import clock, rows, stored_run, tables
 from benchgate.store.database import Database, fetch
 from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
+from benchgate.store.integrity import is_uuid, validate_run
 from benchgate.store.locks import RunLocks
 from benchgate.store.merge import insert_rows
 from benchgate.store.rows import pending_spool
@@ -252,6 +253,8 @@ def _read_header(document: dict[str, Any]) -> RunHeader:
     run: rows.Row = document["run"]
     plan = base64.b64decode(document["plan"], validate=True)
     _require_columns(run, _RUN_COLUMNS)
+    if not is_uuid(run["id"]):  # it becomes a part of file names
+        raise ValueError(f"the run's id is {ascii(run['id'])[:60]}, not a UUID in small letters")
     for arm in document["arms"]:
         _require_columns(arm, _COLUMNS["arm"], run["id"])
     return RunHeader(run, tuple(document["arms"]), plan)
@@ -278,6 +281,9 @@ def _require_columns(row: Mapping[str, object], columns: frozenset[str], run_id:
         raise ValueError(f"its columns are {', '.join(sorted(row))}, not {', '.join(sorted(columns))}")
     if run_id is not None and row["run_id"] != run_id:
         raise ValueError(f"it is of run {row['run_id']!r}, not of {run_id!r}")
+    for name, value in row.items():
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"its {name} has more than 64 bits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +305,7 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
     """Insert a spool's run into the store, sealed where it had ended, else partial and resumable. Idempotent.
 
     Raises StoreError for a run that is being measured, or over with other records, and EvidenceError for a spool that
-    is damaged or contradicts the store. Then nothing is changed.
+    is damaged, contradicts the store, or has a run that violates its rules. Then nothing is changed.
     """
     with spool_lock(path):
         spooled = read_spool(path)
@@ -312,7 +318,11 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
             if not stored_run.is_over(run):
                 if spooled.end is not None:
                     stored_run.seal_run(connection, spooled.run_id, spooled.end)
-                else:
+                # No row could be removed later, and one that cannot be read would keep every other run from its reader.
+                whole = stored_run.read_whole(connection, spooled.run_id)
+                validate_run(whole, str(path))
+                clock.require_by_now(connection, spooled.run_id, whole.instants())
+                if spooled.end is None:
                     # Record once that the spool holds nothing more, so that a resumption needs none.
                     event = tables.event
                     of_run = select(event).where(event.c.run_id == spooled.run_id).order_by(event.c.seq)

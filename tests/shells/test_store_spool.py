@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import multiprocessing
 import os
 import signal
@@ -338,6 +339,40 @@ def test_line_that_says_what_no_run_says_is_an_error_with_its_line(
     kept.write_bytes(chained(head, changed))
     with pytest.raises(EvidenceError, match=rf"kept\.jsonl:2: .*{says}"):
         local.recover(kept)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (b'"suite_name":"smoke"', b'"suite_name":"\\u001b[2J"', "its suite_name is .* expected no control character"),
+        (b'"environment":"{', b'"environment":"[', "it cannot be read"),
+        (b'"started_at":"2026-', b'"started_at":"20-', "expected an instant in UTC"),
+        (b'"seed":9223372036854775807', b'"seed":9223372036854775808', "its seed has more than 64 bits"),
+        (b'"id":"', b'"id":"../', "not a UUID in small letters"),
+        (b'"finished_at":"2026-', b'"finished_at":"2099-', "its end is of 2099-.* set the clock"),
+        (b'"finished_at":"2026-11-20T13:00:00Z"', b'"finished_at":null', "does not say when it ended"),
+        (b'"status":"complete"', b'"status":"finished"', "its status is 'finished'"),
+        (b'"data":"{\\"blocks', b'"data":"[\\"blocks', "it cannot be read"),
+    ],
+)
+def test_run_that_breaks_the_rules_of_a_store_is_refused_and_nothing_is_kept(
+    local: Store, spool: Path, old: bytes, new: bytes, says: str
+) -> None:
+    """Rows are never removed: one that cannot be read would keep every run of the store from its readers."""
+    run = make_run()
+    kept = spooled(local, spool, run)
+    lines = [line[65:-1] for line in kept.read_bytes().splitlines(keepends=True)]
+    ended = {"run_id": run.id, "status": "complete", "finished_at": DONE_AT}
+    lines.append(json.dumps({"table": "run", "row": ended}, sort_keys=True, separators=(",", ":")).encode())
+    if says == "not a UUID in small letters":
+        old, new = (text + run.id.encode() for text in (old, new))
+    changed = [line.replace(old, new) for line in lines]
+    assert changed != lines
+    kept.write_bytes(chained(*changed))
+    with Store.open(str(spool.with_name("other.db"))) as other:
+        with pytest.raises(EvidenceError, match=says):
+            other.recover(kept)
+        assert other.runs() == []
 
 
 def test_spool_of_a_later_kind_is_refused_with_what_to_do(local: Store, spool: Path) -> None:
