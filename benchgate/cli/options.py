@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -264,7 +265,8 @@ def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waiver
             raise UsageError(
                 f"--as-of {day}: expected a day from {run.day}, when the run was measured, to {now}, today"
             )
-    file, candidate = read_waivers(path, day), run.arms[Arm.CANDIDATE].name
+    # Every entry is held to the rules of today: one that was added since may end later than `day` allowed.
+    file, candidate = read_waivers(path, now), run.arms[Arm.CANDIDATE].name
     for waiver, (line, column) in zip(file.waivers.entries, file.places, strict=True):
         if waiver.names(run.suite_name, candidate) and waiver.days_left(day) >= 0 > waiver.days_left(now):
             where = f"{file.source}:{line}:{column}"
@@ -273,7 +275,7 @@ def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waiver
                 "earlier day does not revive it; leave --as-of out"
             )
     _log_misfits(file, Suite.from_stored(run.suite))
-    return file.waivers
+    return replace(file.waivers, as_of=day)
 
 
 def read_waivers(path: Path, as_of: date) -> WaiverFile:

@@ -155,6 +155,18 @@ def test_a_waiver_that_expired_before_the_run_began_does_not_count(
     assert document["waivers"]["as_of"] == document["run"]["started_at"][:10]
 
 
+def test_an_entry_added_later_does_not_keep_an_earlier_day_from_being_judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = TODAY + timedelta(days=7)
+    entry = WRITTEN[WRITTEN.index("    - suite") :].replace("slow", "plain")
+    text = WRITTEN + entry.replace(str(TODAY + timedelta(days=30)), str(later + timedelta(days=180)))
+    (folder / "longer.yaml").write_text(text)
+    at_first = gate(folder, "--waivers", "tolerated.yaml")
+    monkeypatch.setattr(options, "today", lambda: later)
+    assert gate(folder, "--waivers", "longer.yaml", "--as-of", str(TODAY)) == at_first
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
