@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from benchgate.cli import options
-from benchgate.cli.commands import command_line, run_command
+from benchgate.cli.commands import command_line, run_command, spelled
 from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import ResultFormat, suites_called
 from benchgate.cli.saying import inform, log, log_text, say, say_escaped, say_json, stdout_screen
-from benchgate.errors import Command, EvidenceError, ExitCode, SuiteError, UsageError
+from benchgate.errors import Command, ExitCode, StoreError, SuiteError, UsageError
 from benchgate.escape import one_line, terminal_line
 from benchgate.report.screen import Screen, fitting_table
 from benchgate.units import parse_duration_s, show_size
@@ -178,8 +178,8 @@ def _tried(refused: Counter[ExitCode]) -> Iterator[None]:
     """Log and count what a source is refused for, so that the others are tried too."""
     try:
         yield
-    except (UsageError, SuiteError, EvidenceError) as error:
-        log_text(f"benchgate: {error}")
+    except (UsageError, SuiteError, StoreError) as error:
+        log_text(f"benchgate: {spelled(error) if error.remedies else error}")
         refused[error.exit_code] += 1
 
 
@@ -222,7 +222,8 @@ def _import_stores_and_bundles(
                     yield from merge.copy_store(source, target())
             yield from merge.import_runs(target, bundle_sources(map(Path, bundles)))
 
-        refused[ExitCode.PUBLISH_FAILED] += print_results(results())["refused"]
+        fates = print_results(results())  # which may count sources as refused by itself
+        refused[ExitCode.PUBLISH_FAILED] += fates["refused"]
 
 
 def print_results(results: Iterable[ImportResult]) -> Counter[str]:
@@ -268,7 +269,7 @@ def _import_spool(store: str, spool: Path) -> None:
     commands = f"`{command_line(Command.GATE, found.run_id, store)}` judges it"
     if not found.is_over:
         files = suites_called(run.suite_name)  # no store knows the file of a suite
-        arms = [("--baseline", str(run.suite["baseline"])), ("--candidate", str(run.suite["candidate"]))]
+        arms = [(f"--{arm}", deployment.name) for arm, deployment in run.arms.items()]
         file = files[0] if len(files) == 1 else Path("SUITE")
         resume = run_command(file, store=store, options=[*arms, ("--run", run.id)], flags=[("--resume", True)])
         which = "" if len(files) == 1 else f", with the file of the suite {run.suite_name} as SUITE,"

@@ -10,7 +10,7 @@ import pytest
 from benchgate.store.repository import Store
 from tests.e2e.command import here
 from tests.shells.exchange_samples import bundle_of, ids_in, verdict, write_everything
-from tests.shells.store_samples import write_run
+from tests.shells.store_samples import PLAN, make_run, write_run
 
 pytestmark = pytest.mark.beside
 
@@ -55,6 +55,27 @@ def test_what_is_refused_is_told_and_the_rest_is_taken_in(tmp_path: Path) -> Non
     assert "\x1b" not in result.stderr + result.stdout
     assert result.stdout.splitlines()[-1] == "1 new, 1 refused"
     assert ids_in(str(tmp_path / "b.db")) == [run.id]
+
+
+def test_a_store_that_cannot_be_read_and_a_run_that_is_measured_keep_nothing_else_out(tmp_path: Path) -> None:
+    run = write_everything(str(tmp_path / "a.db"))
+    (tmp_path / "broken.db").write_bytes(b"SQLite format 3\0" + bytes(5000))
+    result = here(tmp_path, "store", "import", "broken.db", "a.db", "--store", "b.db")
+    assert (result.returncode, "broken.db: file is not a database" in result.stderr) == (13, True), result.stderr
+    assert ids_in(str(tmp_path / "b.db")) == [run.id]
+    spools = [tmp_path / name / "spool.jsonl" for name in ("measured", "live", "ended")]
+    measured, ended = make_run(), make_run()
+    with Store.open(str(tmp_path / "c.db")) as store:
+        writers = [
+            store.begin_run(one, PLAN, spool=spool) for one, spool in ((ended, spools[0]), (measured, spools[1]))
+        ]
+        spools[2].parent.mkdir()
+        spools[2].write_bytes(spools[0].read_bytes())
+        result = here(tmp_path, "store", "import", "live/spool.jsonl", "ended/spool.jsonl", "--store", "d.db")
+        assert (result.returncode, "live/spool.jsonl is still being measured" in result.stderr) == (13, True)
+        assert ids_in(str(tmp_path / "d.db")) == [ended.id], result.stderr
+        for writer in writers:
+            writer.discard()
 
 
 def test_verdict_that_waits_for_another_run_is_told(tmp_path: Path) -> None:
