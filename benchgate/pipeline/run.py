@@ -15,7 +15,7 @@ from pathlib import Path
 from benchgate import __version__
 from benchgate.errors import Command, NothingKept, Remedy, RunInterrupted, StoreError, UsageError
 from benchgate.model.deployment import Arm, Deployment, sha256_of
-from benchgate.model.run import LOAD_SALT, ONLY_PART, QUICK_LOOK, BudgetReading, Run, RunStatus
+from benchgate.model.run import LOAD_SALT, ONLY_PART, QUICK_LOOK, Run, RunStatus
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import session_event
 from benchgate.pipeline.deployments import declared_deployment, exclusive_servers
@@ -60,8 +60,7 @@ def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Prog
     with Store.open(options.store) as store:
         if options.only != QUICK_LOOK:
             require_power(store, suite, plan, progress.note)
-        spent = read_spent(suite, suite_dir, os.environ, utc_now())
-        measured = measure_run(store, suite, suite_dir, plan, options, progress, spent=spent)
+        measured = measure_run(store, suite, suite_dir, plan, options, progress)
         return decide_measured(store, measured, waivers=options.waivers)
 
 
@@ -84,12 +83,11 @@ def measure_run(
     plan: Plan,
     options: RunOptions,
     progress: Progress,
-    *,
-    spent: BudgetReading | None = None,
 ) -> MeasuredRun:
-    """Measure the plan as a new run of the store, complete or interrupted. `spent` is its error budget's reading.
+    """Measure the plan as a new run of the store, complete or interrupted.
 
-    Raises UsageError if this machine cannot send the load, or another run measures one of the servers.
+    Raises UsageError if this machine cannot send the load, or another run measures one of the servers, and BudgetError
+    if the spent part of the error budget cannot be read.
     """
     workers = 1
     if options.cluster is None and not suite.regions:
@@ -98,6 +96,7 @@ def measure_run(
             raise UsageError("\n".join(problems))
         workers = chosen_workers(suite, plan, client, cpus)
     with exclusive_servers(suite, suite_dir, progress, wait=options.wait) as name_holder:
+        spent = read_spent(suite, suite_dir, os.environ, utc_now())  # not before the run has waited for its servers
         arms = {arm: declared_deployment(suite, name) for arm, name in suite.arm_names.items()}
         run = describe_run(suite, options, arms, plan_sha256=plan.sha256, measurement=measurement_sha256(suite, plan))
         name_holder(f"run {run.id}")

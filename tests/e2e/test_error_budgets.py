@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchgate.pipeline import deployments, run
 from benchgate.store.repository import Store
 from tests.e2e.command import STORE, document, here
 
@@ -63,6 +67,26 @@ def test_blown_budget_blocks_a_candidate_that_would_only_warn(folder: Path) -> N
     assert lines["error_budget"]["candidate"] == 1.12
     assert lines["error_budget"]["notes"][0].startswith("by the file budget.json, read at ")
     assert "Error budget spent in production: 112 % of the error budget of 90 % over 30 days" in said["reason"]
+
+
+def test_budget_is_read_when_the_run_has_waited_for_its_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, "{file: budget.json}") / "budget.json"
+    file.write_text('{"spent": "5%"}')
+    waits = deployments.exclusive_servers
+
+    @contextmanager
+    def exclusive_servers(*given: Any, **options: Any) -> Iterator[Callable[[str], None]]:
+        with waits(*given, **options) as name_holder:
+            file.write_text('{"spent": "112%"}')  # production has spent the rest meanwhile
+            yield name_holder
+
+    monkeypatch.setattr(run, "exclusive_servers", exclusive_servers)
+    lines = {
+        check["id"]: check for check in document(here(tmp_path, "run", "suite.yaml", "--format", "json"))["checks"]
+    }
+    assert (lines["error_budget"]["candidate"], lines["error_budget"]["outcome"]) == (1.12, "BLOCK")
 
 
 def test_every_form_of_the_verdict_has_both_lines(folder: Path) -> None:
