@@ -52,6 +52,7 @@ _TRIES = 8  # each fails only if another push came first
 _TEST_RESULT = re.compile(r"https://in-toto\.io/attestation/test-result/v[0-9.]+")
 _SUBJECT_NAME = re.compile(r"[A-Za-z0-9._@:/+-]{1,200}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _USAGE = "expected gate, history fetch, history push FILE..., publish [begin], promote or attest FILE"
 
 
@@ -275,7 +276,7 @@ def promote(step: Step) -> int:
     Returns the verdict's own code if that says no.
     """
     run_id = step.run_id() or step.required("run-id")
-    options = [f"--report={step.required('report')}", *step.strict(), *step.options("waivers")]
+    options = [f"--report={step.required('report')}", *step.strict(), *step.options("waivers"), *_waivers_day(step)]
     options += ["--require-pinned"] if step.flag("require-pinned") else []
     promoted = Path("promoted")  # if the checkout has one, it was not promoted here
     if promoted.is_dir() and not promoted.is_symlink():
@@ -287,6 +288,19 @@ def promote(step: Step) -> int:
         or step.call("promote", *options, "--", run_id)
         or step.call("store", "export", f"--to={promoted}", "--", run_id)
     )
+
+
+def _waivers_day(step: Step) -> list[str]:
+    """Return the option with the day as of which the gate evaluated its waivers: a promotion may be approved later.
+
+    The day is the statement's. Without one `benchgate promote` evaluates them as of today.
+    """
+    try:
+        statement = json.loads(Path("evidence", "statement.intoto.json").read_bytes()) if step.input("waivers") else {}
+        day = statement["predicate"]["benchgate"]["waivers_as_of"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return []
+    return [f"--as-of={day}"] if _DAY.fullmatch(str(day)) else []
 
 
 class History:

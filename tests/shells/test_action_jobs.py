@@ -123,6 +123,27 @@ def test_a_promotion_is_judged_again_recorded_and_handed_on() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("waivers", "day", "option"),
+    [
+        ("w.yaml", "2026-01-05", ["--as-of=2026-01-05"]),
+        ("w.yaml", None, []),
+        ("w.yaml", "today --override=x", []),
+        ("", "2026-01-05", []),
+    ],
+)
+def test_a_promotion_approved_on_a_later_day_takes_the_waivers_as_of_the_gates_day(
+    waivers: str, day: str | None, option: list[str]
+) -> None:
+    put_bundle()
+    statement = {"predicate": {"benchgate": {"waivers_as_of": day}}}
+    Path("evidence/statement.intoto.json").write_text(json.dumps(statement))
+    call = run_step("promote", RUN_ID=RUN, WAIVERS=waivers)[1].calls[1]
+    assert [word for word in call if word.startswith("--as-of")] == option
+    Path("evidence/statement.intoto.json").write_text("[1")
+    assert "--as-of" not in " ".join(run_step("promote", RUN_ID=RUN, WAIVERS=waivers)[1].calls[1])
+
+
 @pytest.mark.parametrize("name", ["publish", "promote"])
 def test_a_run_is_judged_again_beside_no_store_that_the_checkout_has(workspace: Path, name: str) -> None:
     put_bundle()
