@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Table, func, select
+from sqlalchemy import Connection, Select, Table, func, or_, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
@@ -51,6 +51,7 @@ _READERS = 4
 MOST_RUNS = 50
 _MOST_SEARCHED = 4 * MOST_RUNS  # blocked runs among them are no history
 MEASURED = ("load", "quality", "divergence", "shadow")  # observations of how deployments behaved
+_UNFINISHED = (RunStatus.RUNNING.value, RunStatus.PARTIAL.value)  # of a run when a verdict on it was reached
 _Once = TypeVar("_Once", ShadowObservation, DivergenceObservation, BudgetReading)
 
 
@@ -256,13 +257,19 @@ def read_context(connection: Connection, run: Run) -> RunContext:
 def _with_verdicts(
     connection: Connection, query: Select[Any], *, decided_by: str | None
 ) -> list[tuple[Run, list[StoredVerdict]]]:
-    """Return runs of two arms with their own verdicts reached by an instant (None: all); oldest first."""
+    """Return runs of two arms with their own verdicts on all of them, reached by an instant (None: all); oldest first.
+
+    A verdict reached while the run was measured, or interrupted, is none on all of it.
+    """
     found = fetch(connection, query)
     if not found:
         return []
     own: dict[str, list[StoredVerdict]] = {row["id"]: [] for row in found}
     for verdict in results.read_verdicts(connection, tables.verdict.c.run_id.in_(own)):
-        if verdict.of_the_run_itself and (decided_by is None or (verdict.decided_at or "") <= decided_by):
+        judged = verdict.document.get("run")
+        is_early = isinstance(judged, Mapping) and judged.get("status") in _UNFINISHED
+        in_time = decided_by is None or (verdict.decided_at or "") <= decided_by
+        if verdict.of_the_run_itself and in_time and not is_early:
             own[verdict.run_id].append(verdict)
     runs = reversed(read_runs(connection, found))
     return [(one, own[one.id]) for one in runs if own[one.id] and len(one.arms) == len(Arm)]
@@ -282,7 +289,10 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
     over = before.finished_at.is_not(None) & (before.finished_at <= began_at)
     whole = (before.status == RunStatus.COMPLETE.value) & over
     in_time = func.coalesce(verdict.decided_at, "") <= began_at
-    judged = select(1).where(verdict.run_id == before.id, verdict.own == 1, in_time).exists()
+    # The text of a document, which is long, is searched only where the instants do not show that the run was over.
+    is_early = or_(*(verdict.document.contains(f'"status":"{status}"', autoescape=True) for status in _UNFINISHED))
+    of_whole = or_(verdict.decided_at.is_(None), verdict.decided_at >= before.finished_at, ~is_early)
+    judged = select(1).where(verdict.run_id == before.id, verdict.own == 1, in_time, of_whole).exists()
     query = select(tables.run).where(
         before.measurement_sha256 == run.measurement_sha256,
         before.suite_name == run.suite_name,

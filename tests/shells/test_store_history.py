@@ -78,6 +78,29 @@ def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_g
     assert store.evidence(later).unjudged == before
 
 
+def test_a_verdict_on_a_run_that_was_being_measured_hides_neither_a_later_one_nor_that_there_is_none(
+    store: Store,
+) -> None:
+    blocked, killed = make_run(), make_run()
+    for run in (blocked, killed):
+        writer = store.begin_run(run, PLAN)
+        writer.add(make_load())
+        early = document("INVALID", run={"id": run.id, "status": "running"})
+        store.save_verdict(run.id, early, decided_at="2026-11-20T12:30:00.000Z")
+        writer.finish(RunStatus.COMPLETE, "2026-11-20T13:00:00.000Z")
+    whole = document("BLOCK", run={"id": blocked.id, "status": "complete"})
+    store.save_verdict(blocked.id, whole, decided_at="2026-11-20T13:00:00.100Z")
+    evidence = store.evidence(judged_later(store))
+    assert [(one.run_id, one.outcome) for one in evidence.attempts] == [(blocked.id, Outcome.BLOCK)]
+    assert [one.run_id for one in evidence.unjudged] == [killed.id]
+    # A clock that is behind does not make a verdict one on a part of its run.
+    whole = document("BLOCK", run={"id": killed.id, "status": "complete"})
+    store.save_verdict(killed.id, whole, decided_at="2026-11-20T12:59:00.000Z")
+    evidence = store.evidence(judged_later(store, measurement_sha256=killed.measurement_sha256))
+    assert [one.run_id for one in evidence.attempts] == [blocked.id, killed.id]
+    assert killed.id not in [one.run_id for one in evidence.unjudged]
+
+
 def test_a_run_that_had_begun_to_measure_is_told_whatever_it_keeps_later(store: Store, tmp_path: Path) -> None:
     """Recorded prompts are kept as a whole: who ends a run midway has seen them, and the store has nothing of it."""
     midway, down = make_run(), make_run()
