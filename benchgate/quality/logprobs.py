@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, Protocol
 
 from benchgate.errors import TargetError
@@ -53,6 +54,8 @@ _NEEDS_CONTEXT = "the first token of a text has no log-probability on this serve
 
 COMPLETION, TOKENIZE, _MODELS = "/completion", "/tokenize", "/v1/models"
 _FORCE = 1e4  # above every difference of logits
+_WHOLE_CHARACTER = "a"
+_LONGER_LISTS = (4_096, 100_000)  # 100,000 tokens are some 9 MB
 _LISTED = 64  # the tokens of a few options are then mostly answered by one request
 _LOG_OF_ZERO = -1e30  # llama.cpp writes -3.4e38
 _MAX_N_PROBS_MASS = 1.001  # of the listed probabilities, each rounded
@@ -443,8 +446,7 @@ async def _next_logprobs(
     for token in sorted(needed):
         if token in known:
             continue
-        body = _body(client, **n_probs_fields(beginning, token, top))
-        found = read_next(await client.post(COMPLETION, body), len(beginning), top)
+        found = await _next(client, beginning, token, top)
         listed = listed or found.top
         if token not in found.top and found.taken != token:
             raise TargetError(
@@ -453,6 +455,28 @@ async def _next_logprobs(
             )
         known |= {found.taken: found.logprob} | found.top
     return {**listed, **{token: known[token] for token in needed if token not in listed}}
+
+
+async def _next(client: AsyncJsonClient, beginning: tuple[int, ...], token: int, top: int) -> Next:
+    """Return the `top` most probable tokens after a beginning, and `token` with its log-probability as the one taken.
+
+    llama.cpp shows nothing of a token that ends inside a character. It is then looked up in longer lists; what is taken
+    is another token if none has it.
+    """
+
+    async def complete(taken: int, size: int) -> dict[str, Any]:
+        return await client.post(COMPLETION, _body(client, **n_probs_fields(beginning, taken, size)))
+
+    document = await complete(token, top)
+    if document.get("completion_probabilities"):
+        return read_next(document, len(beginning), top)
+    whole = (await token_ids(client, _WHOLE_CHARACTER))[-1]
+    found = read_next(await complete(whole, top), len(beginning), top)
+    for size in _LONGER_LISTS:
+        if size > top and token not in found.top:
+            found = read_next(await complete(whole, size), len(beginning), size)
+    logprob = found.top.get(token)
+    return found if logprob is None else Next(token, logprob, dict(islice(found.top.items(), top)))
 
 
 def n_probs_fields(beginning: Sequence[int], token: int, top: int) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import signal
@@ -21,7 +22,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceObservation, FloatArray, ProbabilitySource
 from benchgate.plan.items import FixedText, Piece, planned_pieces
 from benchgate.quality.divergence import PositionReading, diverge, load_texts, read_piece
-from benchgate.quality.logprobs import read_next
+from benchgate.quality.logprobs import Position, positions_by_n_probs, read_next, token_ids
 from benchgate.suite.deployment import Embedded
 from benchgate.suite.quality import Divergence
 from benchgate.suite.schema import Limits
@@ -353,3 +354,20 @@ def test_bound_by_few_tokens_stays_below_the_divergence_of_the_whole_vocabulary(
         assert item.bound and item.kld <= kl(p, q) + 1e-4
         assert item.same_top1 == (int(np.argmax(p)) == int(np.argmax(q)))
     assert float(np.mean([item.kld for item in seen.items])) > 0
+
+
+@pytest.mark.slow
+def test_a_real_engines_tokens_inside_characters_have_their_probabilities(served: dict[str, Target]) -> None:
+    """It shows nothing of the first byte of `é` when it takes it, for its character is not whole then."""
+    asked = served["f16"]
+
+    async def read() -> tuple[tuple[int, ...], list[Position]]:
+        async with AsyncJsonClient(asked, connect_s=5, total_s=20, connections=1) as client:
+            ids = await token_ids(client, "one é")
+            return ids, await positions_by_n_probs(client, "one é", 3, lambda n: range(1, n))
+
+    ids, positions = asyncio.run(read())
+    assert [one.place for one in positions] == list(range(1, len(ids)))
+    for one in positions:
+        direct = asked_directly(asked, list(ids[: one.place]))
+        assert one.logprob == pytest.approx(direct[ids[one.place]], abs=1e-2)

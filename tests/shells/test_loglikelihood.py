@@ -315,6 +315,23 @@ def llama_sums(*options: str, **changed: object) -> list[float]:
     return [score.logprob for score in found]
 
 
+def test_a_token_inside_a_character_is_looked_up_in_a_longer_list() -> None:
+    """llama.cpp shows no token before its character is whole: the first byte of `é` is taken, and nothing is said."""
+    [first, second] = "é".encode()
+
+    def respond(received: Received) -> Sequence[Step]:
+        answer = llama(received)
+        body = received.body or {}
+        if body.get("logit_bias", [[None]])[0][0] == first:
+            del answer["completion_probabilities"]
+        elif body.get("n_probs", 0) >= 256:
+            answer["completion_probabilities"][0]["top_logprobs"] = [entry(token, -6.0) for token in range(256)]
+        return [json_response(answer)]
+
+    found = ask(respond, lambda client: score_continuations(client, "n_probs", "th", ["é"]), "llamacpp")
+    assert [score.logprob for score in found] == [-6.0 - second / 8]
+
+
 def test_listed_and_unlisted_tokens_are_both_summed() -> None:
     assert llama_sums("e", "a", "ea") == [-0.5, -97 / 8, -0.5 - 97 / 8]
 
