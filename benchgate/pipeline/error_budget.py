@@ -26,6 +26,7 @@ from benchgate.suite.error_budget import (
 )
 from benchgate.suite.formats import parse_json
 from benchgate.suite.schema import Suite
+from benchgate.system import read_text_file
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.client import JsonClient
 from benchgate.targets.dialect import Target, target_of
@@ -85,9 +86,7 @@ def read_spent(suite: Suite, folder: Path, environment: Mapping[str, str], now: 
 def _from_file(path: Path) -> float:
     """`{"spent": "40%"}` or `{"spent": 0.4}`."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST_BYTES).decode("utf-8")
-        found = parse_json(text)
+        found = parse_json(read_text_file(path, _LARGEST_BYTES))
     except (OSError, UnicodeDecodeError) as exc:
         reason = f"what is spent cannot be read ({exc}); `{_KEY}.file` names a JSON file beside the suite"
         raise SuiteError([Problem(str(path), None, None, "", reason)]) from exc

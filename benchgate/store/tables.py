@@ -228,7 +228,8 @@ def measured_here() -> ColumnElement[bool]:
 
 def calibrates() -> ColumnElement[bool]:
     """Return the condition that both arms of a run are one deployment, measured for its noise."""
-    return run.c.suite.contains('"calibration":true', autoescape=True)  # the text is canonical JSON
+    # The text is canonical JSON, with `candidate` next at the top; fields of requests may have any name.
+    return run.c.suite.contains('"calibration":true,"candidate":"', autoescape=True)
 
 
 def judges_whole_suite() -> ColumnElement[bool]:

@@ -50,10 +50,11 @@ def begun(
     adapter: str | None = None,
     only: str | None = None,
     run_id: str | None = None,
+    extra: Mapping[str, object] | None = None,
 ) -> str:
     """A run that was measured on a day and judged by nobody; its id.
 
-    `candidate` is what else is known of that, `adapter` what its load is asked of.
+    `candidate` is what else is known of that, `adapter` what its load is asked of, `extra` fields of its requests.
     """
     asked = SuiteText(list(checks), requests=20, blocks=4).suite()
     evidence = measured(asked, effect, items=20, prompts=20, run_id=run_id or str(uuid.uuid4()))
@@ -61,6 +62,9 @@ def begun(
     if adapter is not None:
         load: Any = suite["load"]
         suite["load"] = {**load, "workload": {**load["workload"], "adapter": adapter}}
+    if extra is not None:
+        deployments: Any = suite["deployments"]
+        suite["deployments"] = {name: {**one, "extra": extra} for name, one in deployments.items()}
     run = replace(evidence.run, status=RunStatus.RUNNING, finished_at=None, suite=suite, label=label)
     if only is not None:
         run = replace(run, environment={**run.environment, ONLY_PART: only})

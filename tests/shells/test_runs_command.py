@@ -181,3 +181,11 @@ def test_a_table_is_cut_to_the_screen_and_coloured_only_there() -> None:
     narrow = list(table_lines(Screen(20, colour=True), ["NAME", "VERDICT"], rows, shrink=[0]))
     assert narrow[1] == f"{'a' * 5}…{'a' * 5}  \x1b[32mPASS\x1b[0m"
     assert list(Screen().wrapped("\x1b[31mred")) == ["\\x1b[31mred"]
+
+
+def test_a_field_of_requests_called_calibration_makes_no_calibration(tmp_path: Path) -> None:
+    address = str(tmp_path / "benchgate.db")
+    with Store.open(address) as store:
+        begun(store, day="2026-01-01")
+        newest = begun(store, day="2026-01-02", extra={"calibration": True})
+        assert store.resolve("@latest") == newest

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -216,6 +217,12 @@ def test_file_that_does_not_say_it_is_refused(tmp_path: Path, text: str | bytes 
     with pytest.raises(SuiteError) as refused:
         read_spent(suite_with("{file: budget.json}"), tmp_path, {}, NOW)
     assert says in str(refused.value)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "budget.json")
+    with pytest.raises(SuiteError, match="it is no regular file"):
+        read_spent(suite_with("{file: budget.json}"), tmp_path, {}, NOW)
 
 
 def test_budget_is_told_with_its_stage_and_with_what_rules_an_alarming_burn_out() -> None:
