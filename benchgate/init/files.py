@@ -13,7 +13,7 @@ from benchgate.errors import UsageError
 from benchgate.gate.guards.text import unexpected_names
 from benchgate.init.probe import ProbedEndpoint
 from benchgate.init.purpose import CHANGES, Purpose
-from benchgate.suite.deployment import reference_name
+from benchgate.suite.address import reference_name
 from benchgate.suite.loader import parse_suite
 from benchgate.units import as_written, show_duration
 

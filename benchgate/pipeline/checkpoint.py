@@ -43,7 +43,7 @@ from benchgate.model.telemetry import TelemetryWindow
 from benchgate.pipeline.environment import environment_facts
 from benchgate.plan.schedule import Plan
 from benchgate.store.evidence import JournalEntry, JournalEvent
-from benchgate.suite.deployment import reference_name, resolve_secret
+from benchgate.suite.address import reference_name, resolve_secret
 from benchgate.suite.load import level_of_stage
 from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite, measured_arms

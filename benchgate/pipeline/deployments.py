@@ -25,7 +25,8 @@ from benchgate.plan.schedule import Plan
 from benchgate.quality.logprobs import probe_scoring
 from benchgate.sim.process import start_sim
 from benchgate.store.repository import RunWriter
-from benchgate.suite.deployment import DeploymentSpec, written_out
+from benchgate.suite.address import written_out
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.schema import Suite, measured_arms, traffic_classes
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, dialect_of, target_of

@@ -12,7 +12,8 @@ from pathlib import Path
 from benchgate.errors import EmbeddedError, Problem, SuiteError, TargetError, UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.request import EXACT_RECORDS
-from benchgate.suite.deployment import DeploymentSpec, reference_name, resolve_page, resolve_secret
+from benchgate.suite.address import reference_name, resolve_secret
+from benchgate.suite.deployment import DeploymentSpec, resolve_page
 from benchgate.suite.schema import Suite, is_sent_by_grpc
 from benchgate.targets.address import ServerAddress, require_scheduler, tls_context
 from benchgate.targets.dialect import route_of, target_of

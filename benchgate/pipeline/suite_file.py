@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchgate.errors import BenchgateError, Problem, SuiteError, UsageError
-from benchgate.suite.deployment import DeploymentSpec, UnsetVariable
+from benchgate.suite.address import UnsetVariable
+from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.price_file import Prices, parse_prices
 from benchgate.suite.rules.suite import rule_problems, with_arms

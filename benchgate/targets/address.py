@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError, UsageError
-from benchgate.suite.deployment import is_versioned, unix_parts
+from benchgate.suite.address import is_versioned, unix_parts
 from benchgate.suite.load import check_scheduler
 from benchgate.system import lacking
 

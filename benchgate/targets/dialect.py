@@ -13,16 +13,8 @@ from typing import Literal
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest
-from benchgate.suite.deployment import (
-    OFF,
-    DeploymentSpec,
-    MaxTokensField,
-    base_address,
-    check_proxy,
-    reference_name,
-    resolve_secret,
-    written_out,
-)
+from benchgate.suite.address import base_address, check_proxy, reference_name, resolve_secret, written_out
+from benchgate.suite.deployment import OFF, DeploymentSpec, MaxTokensField
 from benchgate.targets.address import DIRECT, Route, ServerAddress, tls_context
 from benchgate.targets.error_messages import one_line
 

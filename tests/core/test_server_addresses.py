@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchgate.suite.deployment import base_address, check_address, split_address
+from benchgate.suite.address import base_address, check_address, split_address
 
 
 @pytest.mark.parametrize(

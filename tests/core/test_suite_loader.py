@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.model.metric import Slo
-from benchgate.suite.deployment import resolve_secret
+from benchgate.suite.address import resolve_secret
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.rules.suite import rule_problems, with_arms
 from benchgate.suite.schema import Gate, Suite

@@ -15,7 +15,7 @@ from benchgate.errors import StoreError
 from benchgate.escape import json_text, markdown_prose, markdown_text, terminal_line, terminal_text
 from benchgate.integrations.webhook import otlp_headers, slack_destination, webhook_key
 from benchgate.store.repository import Store
-from benchgate.suite.deployment import resolve_secret
+from benchgate.suite.address import resolve_secret
 from benchgate.system import write_atomic
 from benchgate.targets.error_messages import one_line
 

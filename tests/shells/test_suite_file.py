@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.errors import BudgetError, Problem, StoreError, SuiteError, UsageError
 from benchgate.pipeline.suite_file import SuiteFile, read_suite
-from benchgate.suite.deployment import resolve_secret
+from benchgate.suite.address import resolve_secret
 
 SUITE = """\
 suite: placed

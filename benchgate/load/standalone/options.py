@@ -33,7 +33,7 @@ from benchgate.plan.arrivals import peak_rps
 from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
 from benchgate.plan.model import RecordedRequest
 from benchgate.plan.salt import LARGEST_SALT
-from benchgate.suite.deployment import (
+from benchgate.suite.address import (
     check_grpc,
     check_proxy,
     is_versioned,

@@ -7,8 +7,8 @@ from typing import Literal
 
 from benchgate.errors import Problem, UsageError, suggestion
 from benchgate.model.metric import COST_METRICS, METRICS
+from benchgate.suite.address import written_out
 from benchgate.suite.checks import Check
-from benchgate.suite.deployment import written_out
 from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.rules import checks, load
