@@ -197,7 +197,7 @@ def _slo(slo: Document) -> str:
 
 def _client(document: Document) -> str:
     client = document["client"]
-    figures = [("saturated" if client["saturated"] else "kept up")]
+    figures = [{True: "saturated", False: "kept up", None: "not known to keep up"}[client["saturated"]]]
     if client["cpu_us_per_token"] is not None:
         figures.append(f"{show_number(client['cpu_us_per_token'])} µs CPU/token")
     delays = {"send lag": document["send_lag_s"]["p99"], "read delay": client["read_delay_s"]["p99"]}

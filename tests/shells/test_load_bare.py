@@ -27,6 +27,8 @@ from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.request import text_request
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import PlannedRequest
+from benchgate.report.load_result import render_load
+from benchgate.report.screen import PLAIN
 from benchgate.targets.dialect import DIALECTS, Target
 from tests.fakes import quick_command
 from tests.fakes.blocks import record
@@ -291,7 +293,10 @@ def test_interrupted_load_keeps_answered_requests(answered: int, options: dict[s
     good = document["requests"]["ok"] + document["requests"]["ramp"] - document["requests"]["ramp_failed"]
     assert good in range(max(0, answered - 1), answered + 1)
     assert set(document["requests"]["failed_by_class"]) == set()
-    assert "the stage was cut short" not in document["client"]["reasons"]
+    client = document["client"]
+    assert (client["saturated"], client["reasons"], client["remedy"]) == (None, [], None)
+    shown = "client      not known to keep up" in render_load(document, PLAIN)
+    assert shown == (document["requests"]["scheduled"] > 0)
     assert "slo" not in options or document["verdict"]["reason"] == "the load was interrupted"
 
 

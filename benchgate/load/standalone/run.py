@@ -217,7 +217,10 @@ def describe(
     by_class = Counter[str]()
     for (error, _), count in failed.items():
         by_class[error] += count
-    reasons, doubt = _saturation(options, result, region), _miscounted(options, result)
+    # What a load that did not come to its end says of its client is not there: neither CPU time nor read delay.
+    is_unmeasured = partial and isinstance(result, StageResult)
+    reasons = () if is_unmeasured else _saturation(options, result, region)
+    doubt = _miscounted(options, result)
     stage = region_name(options.stage, None if region is None else region.name)
     output_tokens = requests.tokens["output_tokens"]
     document: dict[str, object] = {
@@ -298,7 +301,7 @@ def describe(
         "unasked": result.client.unasked,
         "reconnects": requests.reconnects,
         "closed_early": result.client.closed_early,
-        "saturated": bool(reasons),
+        "saturated": None if is_unmeasured else bool(reasons),
         "reasons": list(reasons),
         "remedy": SATURATION_REMEDY if reasons else None,
     }
