@@ -70,6 +70,19 @@ def escape_streams() -> None:
             setattr(sys, name, _EscapedStream(stream, name))
 
 
+def open_standard_descriptors() -> None:
+    """Open the null device in place of each standard stream that is closed.
+
+    Otherwise the next file or socket gets its number: libraries write messages into it, and libuv refuses to close it.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+_STDERR = 2
+
+
 @contextmanager
 def output_errors(name: str, raw: TextIO) -> Iterator[None]:
     """Raise PublishError where standard output is closed or takes no more, as on a full disk.

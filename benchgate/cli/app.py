@@ -25,7 +25,7 @@ from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import has_colours, log_text, say, settings
 from benchgate.errors import BenchgateError, ExitCode
-from benchgate.escaped_streams import escape_streams, raw_stream
+from benchgate.escaped_streams import escape_streams, open_standard_descriptors, raw_stream
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
@@ -330,6 +330,7 @@ def _root(
 
 def main() -> None:
     """Run the command line. The only place that turns exceptions into exit codes; typer makes 130 of Ctrl-C."""
+    open_standard_descriptors()
     gc.set_threshold(250_000)  # a command imports and builds 200,000 objects before there is any garbage
     if "OPENBLAS_NUM_THREADS" not in os.environ:
         # Our matrices are small, and numpy and scipy would each start a thread per core, which spins for 30 ms.

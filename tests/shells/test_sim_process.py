@@ -200,3 +200,15 @@ def test_defect_ends_the_server_instead_of_leaving_it_without_its_timer() -> Non
         assert talk(port, request_bytes(body=asking(2))).ended == "reset"
         assert "a defect" in process.stderr.read()
         assert process.wait(PATIENCE_S) == 1
+
+
+def test_server_without_a_standard_input_serves_and_ends_well() -> None:
+    command = ["sh", "-c", 'exec "$0" -m benchgate sim <&-', sys.executable]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        for _ in range(2):
+            assert talk(port, request_bytes(body=asking(2))).status == 200
+        process.terminate()
+        _, found = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, found) == (0, "")
