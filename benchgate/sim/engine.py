@@ -47,6 +47,7 @@ class Job:
     admitted_ns: int | None = None  # when it came out of the queue, the first time
     service_ns: int | None = None  # how long a server of the queue model works on it
     held_until_ns: int = 0
+    pauses_after: int = 0  # tokens; those behind come by themselves, however fast, for it may be held in between
     over: bool = False  # everything produced, or dropped
 
     @property
@@ -177,7 +178,8 @@ class ConstantPace(Model):
             elif job.held_until_ns > at_ns:
                 heapreplace(heap, (job.held_until_ns, order, job))
             else:
-                tokens = 1 if self._itl_ns else min(_BURST_TOKENS, job.left)
+                to_pause = job.pauses_after - job.produced
+                tokens = 1 if self._itl_ns else min(_BURST_TOKENS, job.left, to_pause if to_pause > 0 else job.left)
                 job.produced += tokens
                 if job.produced < job.output_tokens:
                     heapreplace(heap, (at_ns + (self._gap_ns(job) or _BURST_GAP_NS), order, job))

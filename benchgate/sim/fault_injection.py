@@ -108,6 +108,8 @@ class FaultyReply(Reply):
         self._written_ns = context.received_ns  # when the last tokens were written
         self._stalls = self._fault.ending == "stall"
         self._ending = None if self._stalls else self._fault.ending
+        if self._stalls:
+            self.job.pauses_after = self._fault.after_tokens
         self._last_token = 0 if self._ending in _WHOLE_ANSWER else self._fault.after_tokens  # before the fault
 
     def begin(self) -> None:

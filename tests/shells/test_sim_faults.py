@@ -212,6 +212,18 @@ def test_aborted_document_holds_and_counts_what_came_before(sim: Sim) -> None:
     assert document["usage"]["completion_tokens"] == 3
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("fault", ["stall-after:0:300ms", "stall-after:3:300ms"])
+def test_answer_whose_tokens_take_no_time_stalls_all_the_same(fault: str, stream: bool) -> None:
+    with serve_sim(sim_settings(ttft_s=0.004, itl_s=0)) as served:
+        raw = meet(served, fault, stream=stream)
+        truth = served.truth()
+    words = raw.text if stream else message(raw)["content"]
+    assert len(words.split()) == WORDS
+    assert (truth["finished"], truth["faults"]) == (1, {fault: 1})
+    assert truth["e2e_s"]["max"] >= 0.3
+
+
 def test_endless_stream_goes_on_past_its_max_tokens(sim: Sim) -> None:
     request = request_bytes(COMPLETIONS, {"prompt": "x", "max_tokens": 2, "stream": True}, {"x-sim-fault": "endless"})
     with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
