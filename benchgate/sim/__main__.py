@@ -14,7 +14,8 @@ from benchgate.sim.settings import from_json
 def main(argument: str, report: Callable[[str], None]) -> None:
     """Serve until the parent goes or a signal comes."""
     try:
-        run_sim(*from_json(argument), report)
+        settings, address, replica = from_json(argument)
+        run_sim(settings, address, report, replica)
     except UsageError as error:  # the parent shows its words; a traceback would only bury them
         sys.exit(str(error))
 

@@ -143,11 +143,12 @@ def serve_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Itera
         child_process.stop(sim.process)
 
 
-def start_sim(settings: SimSettings, address: ListenAddress = LOOPBACK) -> Sim:
+def start_sim(settings: SimSettings, address: ListenAddress = LOOPBACK, *, replica: int = 0) -> Sim:
     """Start a serving process and await its URL; it goes with this process. Raises UsageError in its own words."""
     with TemporaryFile() as log:
         try:
-            process, url = child_process.start("benchgate.sim", to_json(settings, address), log, START_TIMEOUT_S)
+            argument = to_json(settings, address, replica)
+            process, url = child_process.start("benchgate.sim", argument, log, START_TIMEOUT_S)
         except child_process.NoReportError as error:
             log.seek(0)
             words = child_process.last_lines(log.read())

@@ -75,7 +75,7 @@ class Replica:
         self._starting, self.is_draining = True, False
         try:
             settings = self.settings.model_copy(update={"ready_after_s": ready_after_s})
-            sim = await asyncio.to_thread(start_sim, settings)
+            sim = await asyncio.to_thread(start_sim, settings, replica=self.number)
             self._process, self.port, self._ready_s = sim.process, sim.port, monotonic() + ready_after_s
         finally:
             self._starting = False

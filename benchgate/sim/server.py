@@ -65,11 +65,13 @@ _RETRY_LATER = "retry-after: 1"
 class SimServer:
     """Routes, replies and the timer. Lives inside a running event loop."""
 
-    def __init__(self, settings: SimSettings) -> None:
+    def __init__(self, settings: SimSettings, replica: int = 0) -> None:
         self._settings = settings
-        self._faults = FaultDraw([*map(parse_fault, settings.faults)], random.Random(f"faults {settings.seed}"))
+        # Answers are by the seed alone. Times and faults of replicas are independent, as those of machines are.
+        drawn_by = f"{settings.seed} of {replica}" if replica else str(settings.seed)
+        self._faults = FaultDraw([*map(parse_fault, settings.faults)], random.Random(f"faults {drawn_by}"))
         kind = Engine if settings.is_engine else Queue if settings.is_queue else ConstantPace
-        self._state = ServerState(kind(settings, random.Random(f"time {settings.seed}")), settings.chunk_tokens)
+        self._state = ServerState(kind(settings, random.Random(f"time {drawn_by}")), settings.chunk_tokens)
         self._created = int(time.time())
         self._prefill_state: ServerState | None = None  # of requests whose prompt alone is read: they are no answers
         self._order = 0
@@ -293,7 +295,7 @@ class SimServer:
         return json_response(200, {})
 
 
-def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
+def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None], replica: int = 0) -> None:
     """Serve until SIGINT, SIGTERM or SIGHUP; `ready` gets the URL once it is bound. Raises UsageError."""
     import uvloop
 
@@ -301,10 +303,10 @@ def run_sim(settings: SimSettings, address: ListenAddress, ready: Callable[[str]
     gc.freeze()  # what is loaded by now stays
     gc.set_threshold(50_000, 20, 1000)  # answers leave no cycles; a collection in mid-stream is lateness
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(settings, address, ready))
+        runner.run(_serve(settings, address, ready, replica))
 
 
-async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None]) -> None:
+async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[[str], None], replica: int) -> None:
     loop = asyncio.get_running_loop()
     stop, defects = asyncio.Event(), list[BaseException]()
 
@@ -319,7 +321,7 @@ async def _serve(settings: SimSettings, address: ListenAddress, ready: Callable[
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` sets it
             loop.add_signal_handler(number, stop.set)
-    server = SimServer(settings) if settings.replicas == 1 else await Router.open(settings)
+    server = SimServer(settings, replica) if settings.replicas == 1 else await Router.open(settings)
     listener, url = await listen(address, server.connection)
     if not settings.ready_after_s:
         await listener.start_serving()

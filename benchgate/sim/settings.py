@@ -85,12 +85,13 @@ def _placed(fault: Fault, place: dict[str | int, Document], source: str) -> Prob
     return Problem(source, None, None, "", fault.message) if document is None else document.problem(fault)
 
 
-def to_json(settings: SimSettings, address: ListenAddress) -> str:
-    """Return both as the argument of the server's process."""
-    return json.dumps({"settings": settings.model_dump(mode="json", by_alias=False), "address": asdict(address)})
+def to_json(settings: SimSettings, address: ListenAddress, replica: int) -> str:
+    """Return all of it as the argument of the server's process."""
+    values = settings.model_dump(mode="json", by_alias=False)
+    return json.dumps({"settings": values, "address": asdict(address), "replica": replica})
 
 
-def from_json(text: str) -> tuple[SimSettings, ListenAddress]:
+def from_json(text: str) -> tuple[SimSettings, ListenAddress, int]:
     """Return what `to_json` was given."""
     document = json.loads(text)
-    return sim_settings(**document["settings"]), ListenAddress(**document["address"])
+    return sim_settings(**document["settings"]), ListenAddress(**document["address"]), document["replica"]

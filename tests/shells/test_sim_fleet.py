@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import signal
 import threading
@@ -37,6 +38,17 @@ def test_one_replica_may_differ() -> None:
     with serve_sim(sim_settings(model="scripted", ttft_s=0.0, itl_s=0.005, replicas=2, unlike=unlike)) as sim:
         paces = sorted(tpot_s(run(sim.url, closed(8)).requests))
     assert paces[3] < 0.015 < 0.03 < paces[4]
+
+
+def test_faults_of_replicas_are_drawn_independently_and_their_answers_are_alike() -> None:
+    settings = sim_settings(ttft_s=0.0, itl_s=0.0, replicas=2, faults=("http-error:500@50%",))
+    body = {"model": "sim", "messages": [{"role": "user", "content": "a"}], "max_tokens": 4, "stream": True}
+    with serve_sim(settings) as sim:
+        answers = [httpx2.post(f"{sim.url}/v1/chat/completions", json=body) for _ in range(40)]
+    failed = [answer.status_code == 500 for answer in answers]
+    assert failed[::2] != failed[1::2]  # they take turns
+    whole = {"".join(re.findall(r'"content":"([^"]*)"', answer.text)) for answer in answers if answer.is_success}
+    assert len(whole) == 1
 
 
 SPLIT = sim_settings(model="scripted", replicas=3, prefill_replicas=1, transfer_s=0.01, prefill_s=0.001, decode_s=0.005)

@@ -67,7 +67,7 @@ def test_settings_survive_the_way_to_another_process() -> None:
         replicas=2, affinity="prefix",
     )  # fmt: skip
     address = ListenAddress(uds="sim.sock")
-    assert from_json(to_json(whole, address)) == (whole, address)
-    assert from_json(to_json(sim_settings(), LOOPBACK)) == (sim_settings(), LOOPBACK)
+    assert from_json(to_json(whole, address, 2)) == (whole, address, 2)
+    assert from_json(to_json(sim_settings(), LOOPBACK, 0)) == (sim_settings(), LOOPBACK, 0)
     default_cost = sim_settings(decode_s=0.008)
-    assert from_json(to_json(default_cost, LOOPBACK))[0].is_engine
+    assert from_json(to_json(default_cost, LOOPBACK, 0))[0].is_engine
