@@ -16,13 +16,14 @@ from benchgate.suite.yaml import Document, Fault, Plain, read_text
 NS = 1_000_000_000
 _SETTINGS = Slot(SimSettings, ())
 _WHAT = "file of a simulated server"
+_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
     """Address that a server listens on. Raises UsageError for parts that do not fit together."""
 
-    host: str = "127.0.0.1"
+    host: str = _HOST
     port: int = 0  # 0: any free one
     uds: str | None = None  # path of a Unix socket, instead of host and port
     cert: str | None = None  # file with the certificate chain; with `key`, TLS
@@ -34,6 +35,8 @@ class ListenAddress:
             raise UsageError(f"--port is {self.port}; it must be from 0 (any free one) to 65535")
         if (self.cert is None) != (self.key is None):
             raise UsageError("TLS needs both a certificate and its key; give --cert and --key, or neither")
+        if self.uds is not None and (self.port or self.host != _HOST):
+            raise UsageError("a Unix socket has no host and no port; leave out --uds, or --host and --port")
         if self.uds is not None and self.cert is not None:
             raise UsageError("TLS over a Unix socket is not served; leave out --uds, or --cert and --key")
         if self.client_ca is not None and self.cert is None:

@@ -54,6 +54,8 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Any], says: str) -> 
         ({"cert": "a.pem"}, "both a certificate and its key"),
         ({"client_ca": "a.pem"}, "need TLS"),
         ({"uds": "/s", "cert": "a.pem", "key": "a.key"}, "over a Unix socket"),
+        ({"uds": "/s", "port": 8000}, "no host and no port"),
+        ({"uds": "/s", "host": "::1"}, "no host and no port"),
     ],
 )
 def test_address_whose_parts_do_not_fit_is_refused(wrong: dict[str, Any], says: str) -> None:
