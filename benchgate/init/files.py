@@ -231,14 +231,18 @@ def _deployment(met: ProbedEndpoint) -> str:
 
 def _describe_trial(met: ProbedEndpoint) -> str:
     trial = met.trial
-    parts = [f"a lone request took {_format_s(trial.whole_s or 0.0)}"]
+    parts = [f"a lone request took {_measured_s(trial.whole_s or 0.0)}"]
     if trial.first_s is not None:
-        parts.append(f"its first token {_format_s(trial.first_s)}")
+        parts.append(f"its first token {_measured_s(trial.first_s)}")
     if trial.pace_s is not None:
-        parts.append(f"each further one {_format_s(trial.pace_s)}")
+        parts.append(f"each further one {_measured_s(trial.pace_s)}")
     if trial.output_tokens is None:
         parts.append("and its tokens were not counted by the server: see docs/guides/servers.md")
     return ", ".join(parts)
+
+
+def _measured_s(seconds: float) -> str:
+    return show_duration(seconds).replace(" ", "")
 
 
 def _format_s(seconds: float) -> str:

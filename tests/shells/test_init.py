@@ -263,6 +263,12 @@ def test_load_and_slo_follow_what_a_lone_request_took(
     assert suite.slo.ttft_s == pytest.approx(ttft)
 
 
+def test_measured_times_are_rounded() -> None:
+    # nanoseconds that end with a zero have no more digits than a bound may have
+    text = files.suite_text(met("a", first_s=0.03334377, whole_s=0.12593), met("b"), file="s.yaml", task=None)
+    assert "  current: # a lone request took 126ms, its first token 33.3ms, each further one 2.99ms\n" in text
+
+
 @pytest.mark.parametrize("purpose", [None, *Purpose])
 def test_a_purpose_declares_the_change_and_what_may_differ(purpose: Purpose | None) -> None:
     text = files.suite_text(met("a"), met("bb"), file="s.yaml", task="t.yaml", purpose=purpose)
