@@ -24,7 +24,7 @@ from benchgate import __version__
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code, unwind_on_termination
 from benchgate.cli.saying import has_colours, log_text, say, settings
-from benchgate.errors import BenchgateError, ExitCode
+from benchgate.errors import BenchgateError, ExitCode, UsageError
 from benchgate.escaped_streams import escape_streams, open_standard_descriptors, raw_stream
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -239,6 +239,15 @@ class RootCommands(Commands):
         *own, help_option = super().get_params(ctx)
         return [*own, *_output_options(), help_option]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options before a command. Raises UsageError where the completion cannot be installed."""
+        try:
+            return super().parse_args(ctx, args)
+        except OSError as error:
+            reason = f"{error.filename}: {error.strerror}"
+            remedy = "write what `benchgate --show-completion` prints to a file that your shell reads"
+            raise UsageError(f"the completion cannot be installed ({reason}); {remedy}") from error
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Print or write the help."""
         whole = self.commands
@@ -339,7 +348,7 @@ def main() -> None:
     unwind_on_termination()
     escape_streams()
     try:
-        app()
+        app(prog_name="benchgate")  # with `python -m benchgate` too: completion is installed for this name
     except BenchgateError as error:
         if not isinstance(error.__cause__, BrokenPipeError):  # the reader of standard output has left
             log_text(f"benchgate: {spelled(error)}")

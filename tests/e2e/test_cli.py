@@ -218,3 +218,25 @@ def test_a_wrong_argument_is_refused_in_words_of_our_own(tmp_path: Path, words: 
     refused = here(tmp_path, *words)
     assert refused.returncode == 2
     assert refused.stderr.rstrip().endswith(f": {says}")
+
+
+def install_completion(home: Path) -> subprocess.CompletedProcess[str]:
+    """Install the completion from a shell, by which typer knows which one."""
+    words = ["bash", "-c", '"$0" -m benchgate --install-completion; exit $?', sys.executable]
+    return subprocess.run(words, env=os.environ | {"HOME": str(home)}, capture_output=True, text=True)
+
+
+def test_the_completion_is_installed_for_the_command_however_it_was_called(tmp_path: Path) -> None:
+    ended = install_completion(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    assert script.read_text().splitlines()[-1].endswith(" benchgate")
+    assert "python" not in script.read_text()
+
+
+def test_a_completion_that_cannot_be_installed_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.write_text("no folder")
+    ended = install_completion(home)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert ended.stderr.startswith(f"benchgate: the completion cannot be installed ({home}")
