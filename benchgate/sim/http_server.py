@@ -24,6 +24,7 @@ from benchgate.timestamps import ANCILLARY_BYTES, ask_for_stamps, monotonic_of, 
 
 LARGEST_HEAD_BYTES = 64 * 2**10
 LARGEST_BODY_BYTES = 64 * 2**20
+_MOST_DIGITS = 16
 _LONGEST_LINE_BYTES = 8 * 2**10  # of a chunk's size or a trailer
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,16}")
 LAST_CHUNK = b"0\r\n\r\n"
@@ -113,8 +114,8 @@ class RequestReader:
         length = headers.get("content-length", "0")
         if not length.isdecimal():
             raise BadRequest(400, "the content-length is no number")
-        size = int(length)
-        if size > LARGEST_BODY_BYTES:
+        size = int(length[:_MOST_DIGITS])  # more of them are beyond any limit, and may be too many for `int`
+        if size > LARGEST_BODY_BYTES or len(length) > _MOST_DIGITS:
             raise BadRequest(413, f"the body is longer than {LARGEST_BODY_BYTES} bytes")
         return self._take(size) if len(self._pending) >= size else None
 

@@ -34,6 +34,12 @@ def test_chunk_size_that_is_no_hexadecimal_number_is_refused(size: bytes) -> Non
         paths_and_bodies(CHUNKED + size + b"\r\nabcde\r\n0\r\n\r\n", 10_000)
 
 
+@pytest.mark.parametrize("length", [b"-1", b"+5", b"", b"99999999", b"9" * 40, b"9" * 5000])
+def test_length_that_is_no_number_or_too_large_is_refused(length: bytes) -> None:
+    with pytest.raises(BadRequest):
+        paths_and_bodies(b"POST /first HTTP/1.1\r\ncontent-length: " + length + b"\r\n\r\n", 10_000)
+
+
 def test_chunk_that_is_longer_than_its_size_is_refused() -> None:
     with pytest.raises(BadRequest):
         paths_and_bodies(CHUNKED + b"3\r\nabcde\r\n0\r\n\r\n", 10_000)
