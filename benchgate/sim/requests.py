@@ -478,6 +478,9 @@ def read_form(body: bytes) -> dict[str, object]:
     return fields
 
 
+_MOST_DIMENSIONS = 65_536
+
+
 def parse_embedding(body: RequestBody) -> ApiRequest:
     """Parse a request for embeddings. Raises Refused."""
     given = body.data.get("input")
@@ -489,6 +492,9 @@ def parse_embedding(body: RequestBody) -> ApiRequest:
         raise Refused(400, "1 validation error: Field required", "Bad Request", "body.input")
     request = _pooled(body, prompts, [prompt.text for prompt in prompts])
     width = count_of(body.data, "dimensions") or body.settings.embedding_size
+    if width > _MOST_DIMENSIONS:
+        message = f"dimensions must be at most {_MOST_DIMENSIONS}, got {width}."
+        raise Refused(400, message, param="dimensions")
     return replace(request, width=width, base64=body.data.get("encoding_format") == "base64")
 
 

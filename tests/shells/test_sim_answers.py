@@ -396,6 +396,7 @@ def test_turns_with_tool_calls_are_prompts() -> None:
         ("embeddings", {"input": []}, "Field required"),
         ("embeddings", {"input": [1.5]}, "one text or one list"),
         ("embeddings", {"input": "x", "dimensions": 0}, "at least 1"),
+        ("embeddings", {"input": "x", "dimensions": 10**9}, "at most 65536"),
         ("rerank", {"documents": ["a"]}, "Field required"),
         ("rerank", {"query": "a", "documents": [1]}, "list of texts"),
     ],
