@@ -16,6 +16,7 @@ from benchgate import credentials
 from benchgate.errors import UsageError
 from benchgate.model.request import ENDPOINT_PATHS, VERSIONLESS_PATHS, endpoint_at
 from benchgate.suite.types import Expected, Written, checked, text
+from benchgate.units import show_found
 
 _UNIX = "unix:"
 _LONGEST_SOCKET = 107  # bytes, of what the operating system has room for with the zero that ends it
@@ -293,3 +294,18 @@ def check_grpc(address: str) -> str:
 
 
 GrpcAddress = Annotated[str, AfterValidator(check_grpc), Expected('an address like "host:8001" or "grpcs://host:8001"')]
+
+
+_SCHEDULER = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}", re.ASCII)
+
+
+def check_scheduler(address: str) -> None:
+    """Raise ValueError for an address that can be no dask scheduler's."""
+    if _SCHEDULER.fullmatch(address) is None:
+        raise ValueError(f"{show_found(address)} is not a scheduler's address; write tcp://HOST:8786")
+
+
+SchedulerAddress = Annotated[
+    str, checked(check_scheduler), Expected('the address of a dask scheduler like "tcp://load-eu:8786"'),
+    Written(text(f"^{_SCHEDULER.pattern}$")),
+]  # fmt: skip

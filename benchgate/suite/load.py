@@ -24,6 +24,7 @@ from pydantic import (
 
 from benchgate import units
 from benchgate.model.metric import Slo
+from benchgate.suite.address import SchedulerAddress
 from benchgate.suite.stages import (
     LISTED_IN_FLIGHT,
     LISTED_REQUESTS,
@@ -45,7 +46,6 @@ from benchgate.suite.types import (
     Section,
     Whole,
     Written,
-    checked,
     is_stored,
     key,
     optional,
@@ -155,19 +155,7 @@ _BLOCKS_WITHOUT_SWEEP = 10  # stored in the suite although a capacity search alo
 _PER_SLOT = 2  # warm-up requests per slot of a closed loop: one fills the batch, one meets it full
 _MOST_WARMUP = 10_000
 
-_SCHEDULER = re.compile(r"(?:(?:tcp|tls|ws|wss|ucx)://)?(?:[\w.-]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}", re.ASCII)
 
-
-def check_scheduler(address: str) -> None:
-    """Raise ValueError for an address that can be no dask scheduler's."""
-    if _SCHEDULER.fullmatch(address) is None:
-        raise ValueError(f"{show_found(address)} is not a scheduler's address; write tcp://HOST:8786")
-
-
-SchedulerAddress = Annotated[
-    str, checked(check_scheduler), Expected('the address of a dask scheduler like "tcp://load-eu:8786"'),
-    Written(text(f"^{_SCHEDULER.pattern}$")),
-]  # fmt: skip
 Blocks = Annotated[Whole, Field(ge=2, le=200)]
 _BLOCKS = TypeAdapter(Blocks, config=ConfigDict(defer_build=True))
 

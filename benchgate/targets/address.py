@@ -15,8 +15,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from benchgate.errors import TargetError, UsageError
-from benchgate.suite.address import is_versioned, unix_parts
-from benchgate.suite.load import check_scheduler
+from benchgate.suite.address import check_scheduler, is_versioned, unix_parts
 from benchgate.system import lacking
 
 NO_ADDRESS = 'this is not the address of a server; write it like "http://host:8000"'
