@@ -205,3 +205,10 @@ def _requirement(extra: str) -> str:
         return shlex.quote(f"benchgate[{extra}] @ {url}")
     editable = "-e " if source.get("dir_info", {}).get("editable") else ""
     return f"{editable}{shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
+
+
+def usable_cpus() -> int:
+    """Return the number of cores this process may use; a container or `taskset` can reduce it."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -262,7 +262,7 @@ def load(
     """
     from benchgate.load.http.library import missing_warning
     from benchgate.load.standalone.options import LoadOptions
-    from benchgate.pipeline.environment import usable_cpus
+    from benchgate.system import usable_cpus
 
     refuse_unwritable(json_file)
     save = save or label is not None

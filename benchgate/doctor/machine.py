@@ -21,10 +21,10 @@ from pathlib import Path
 from benchgate.errors import BenchgateError
 from benchgate.load.client_delay import audit_refusal
 from benchgate.load.http.library import DISABLED_BY, library
-from benchgate.pipeline.environment import known_client, usable_cpus
+from benchgate.pipeline.environment import known_client
 from benchgate.store.database import Address
 from benchgate.store.repository import Store
-from benchgate.system import lacking
+from benchgate.system import lacking, usable_cpus
 from benchgate.targets.address import ServerAddress
 from benchgate.units import show_duration, show_number, show_percent, show_size
 

@@ -18,7 +18,7 @@ from benchgate.gate.guards.text import unexpected_names
 from benchgate.model.deployment import Arm
 from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
-from benchgate.pipeline.environment import usable_cpus, utc_now
+from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.plan.client_demand import default_workers
 from benchgate.plan.preview import Preview
@@ -27,7 +27,7 @@ from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.quality import Judge, Similarity
 from benchgate.suite.schema import Suite, is_sent_by_grpc, traffic_classes
-from benchgate.system import lacking
+from benchgate.system import lacking, usable_cpus
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion

@@ -17,6 +17,9 @@ Endpoint = Literal[
 MediaKind = Literal["images", "audio", "videos"]
 EXACT_RECORDS = 10_000_000
 """Most records of a class of traffic that are merged one by one; beyond, they are summarised."""
+LARGEST_SALT = 2**32 - 1
+"""A salt is a number that changes the words of a load's prompts, so that no cache has seen them."""
+
 MEDIA_KEYS = frozenset({"image_url", "input_audio", "audio_url", "video_url", "file"})
 """Keys of a request's content whose values are media, not text."""
 _MODEL = "{model}"  # the model's name in a path

@@ -17,6 +17,7 @@ from benchgate.errors import StoreError
 from benchgate.model.client import ClientProfile, machine_fingerprint
 from benchgate.model.run import new_run_id
 from benchgate.store.missing import is_absent
+from benchgate.system import usable_cpus
 
 if TYPE_CHECKING:
     from benchgate.store.repository import Store
@@ -87,13 +88,6 @@ def known_client_at(store_address: str) -> ClientProfile | None:
             return known_client(store)
     except StoreError:
         return None
-
-
-def usable_cpus() -> int:
-    """Return the number of cores this process may use; a container or `taskset` can reduce it."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_model() -> str | None:

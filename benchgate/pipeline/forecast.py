@@ -16,7 +16,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
 from benchgate.model.run import LOAD_ENDED, RESUMED, Run, RunStatus
-from benchgate.pipeline.environment import environment_facts, known_client_at, usable_cpus, utc_now
+from benchgate.pipeline.environment import environment_facts, known_client_at, utc_now
 from benchgate.pipeline.preflight import written_problems
 from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
 from benchgate.plan.model import NO_MATERIAL
@@ -29,6 +29,7 @@ from benchgate.shadow.assessors import load_judge_prompt
 from benchgate.shadow.prompts import load_prompts, unmeasurable_checks
 from benchgate.store.missing import is_absent
 from benchgate.suite.schema import Suite
+from benchgate.system import usable_cpus
 
 if TYPE_CHECKING:
     from benchgate.store.repository import Store

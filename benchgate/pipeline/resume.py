@@ -28,7 +28,7 @@ from benchgate.pipeline.checkpoint import (
     session_event,
 )
 from benchgate.pipeline.deployments import TargetDown, changed_facts, deployed, exclusive_servers, measure_starts
-from benchgate.pipeline.environment import known_client, usable_cpus, utc_now
+from benchgate.pipeline.environment import known_client, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, decide_measured
 from benchgate.pipeline.measure import measure_deployed
@@ -44,6 +44,7 @@ from benchgate.store.repository import RunWriter, Store
 from benchgate.store.rows import pending_spool
 from benchgate.store.spool import FILE_NAME
 from benchgate.suite.schema import Suite
+from benchgate.system import usable_cpus
 
 _MAX_SPOOLS_NAMED = 3
 

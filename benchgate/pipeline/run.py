@@ -19,7 +19,7 @@ from benchgate.model.run import LOAD_SALT, ONLY_PART, QUICK_LOOK, Run, RunStatus
 from benchgate.model.verdict import Waivers
 from benchgate.pipeline.checkpoint import session_event
 from benchgate.pipeline.deployments import declared_deployment, exclusive_servers
-from benchgate.pipeline.environment import environment_facts, fresh_run_id, known_client, usable_cpus, utc_now
+from benchgate.pipeline.environment import environment_facts, fresh_run_id, known_client, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.forecast import read_plan, require_power
 from benchgate.pipeline.judge import Decision, MeasuredRun, decide_measured
@@ -35,6 +35,7 @@ from benchgate.plan.schedule import Plan, measurement_sha256
 from benchgate.store.repository import RunWriter, Store
 from benchgate.store.spool import FILE_NAME
 from benchgate.suite.schema import Suite
+from benchgate.system import usable_cpus
 
 
 @dataclass(frozen=True, slots=True)

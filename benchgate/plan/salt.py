@@ -17,14 +17,13 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from benchgate.model.request import MEDIA_KEYS, MediaKind, ModelRequest, text_content
+from benchgate.model.request import LARGEST_SALT, MEDIA_KEYS, MediaKind, ModelRequest, text_content
 from benchgate.plan.media import media_type_of, salted_media
 from benchgate.plan.model import PlannedRequest
 from benchgate.plan.vocabulary import Vocabulary
 
 _T = TypeVar("_T", ModelRequest, PlannedRequest)
 
-LARGEST_SALT = 2**32 - 1
 MARK_PIECES = 4  # of the line before a recorded text
 _MARK = 1  # random stream of that line
 _LEAST_CLASS = 4  # pieces of one length; fewer have too few permutations

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from benchgate.errors import BenchgateError, PublishError
 from benchgate.escaped_streams import escape_streams
-from benchgate.pipeline.environment import usable_cpus
 from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.site.folder import write_whole
 from benchgate.store.repository import Store
+from benchgate.system import usable_cpus
 
 FEW = 8
 """Reports that are worth a process: with fewer it takes longer to start than they take."""

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from benchgate.errors import EvidenceError
 from benchgate.model.arrivals import TracedRequest
-from benchgate.model.request import Endpoint, ModelRequest, fill_conversation, text_request
+from benchgate.model.request import LARGEST_SALT, Endpoint, ModelRequest, fill_conversation, text_request
 from benchgate.model.run import LOAD_SALT
 from benchgate.plan.media import data_url, noise_png, salted_media
 from benchgate.plan.model import Material, PlannedRequest, RecordedRequest
 from benchgate.plan.preview import longest_request
-from benchgate.plan.salt import LARGEST_SALT, MARK_PIECES, Salter, run_salt, salted_vocabulary
+from benchgate.plan.salt import MARK_PIECES, Salter, run_salt, salted_vocabulary
 from benchgate.plan.schedule import Plan, make_plan, measurement_sha256
 from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary, random_text
 from benchgate.suite.schema import Suite

@@ -14,9 +14,8 @@ from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import SyntheticRequests, run_load_test
 from benchgate.load.standalone.search import SearchOptions, run_search
 from benchgate.load.workers import Fleet
-from benchgate.model.request import text_request
+from benchgate.model.request import LARGEST_SALT, text_request
 from benchgate.plan.model import PlannedClass, PlannedRequest, PlannedStage
-from benchgate.plan.salt import LARGEST_SALT
 from benchgate.plan.slot_share import SlotShare
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from tests.fakes.scripted_server import ScriptedServer, answering

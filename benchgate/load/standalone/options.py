@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -28,11 +28,7 @@ from benchgate.model.arrivals import (
 )
 from benchgate.model.client import ClientProfile
 from benchgate.model.metric import Slo
-from benchgate.model.request import ENDPOINTS, Endpoint, endpoint_at
-from benchgate.plan.arrivals import peak_rps
-from benchgate.plan.client_demand import StageDemand, default_workers, workers_to_start
-from benchgate.plan.model import RecordedRequest
-from benchgate.plan.salt import LARGEST_SALT
+from benchgate.model.request import ENDPOINTS, LARGEST_SALT, Endpoint, endpoint_at
 from benchgate.suite.address import (
     check_grpc,
     check_proxy,
@@ -50,6 +46,10 @@ from benchgate.suite.yaml import read_text
 from benchgate.targets.address import DIRECT, Route, ServerAddress, http_form, require_scheduler, tls_context
 from benchgate.targets.dialect import DIALECTS
 from benchgate.targets.grpc_messages import require_grpc
+
+if TYPE_CHECKING:
+    from benchgate.plan.client_demand import StageDemand
+    from benchgate.plan.model import RecordedRequest
 
 
 def read_headers(lines: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -151,6 +151,8 @@ class Replay:
     @property
     def peak_rps(self) -> float:
         """The most requests that are due within one second."""
+        from benchgate.plan.arrivals import peak_rps  # slow to import
+
         return peak_rps(self.offsets_ns)
 
 
@@ -323,6 +325,8 @@ class LoadOptions:
     @property
     def demand(self) -> StageDemand:
         """Return the peak demand of this load."""
+        from benchgate.plan.client_demand import StageDemand  # slow to import
+
         peak_rps, tokens = self.peak_rps, self.output_tokens
         if self.replay is not None:
             tokens = max(row.output_tokens or tokens for row in self.replay.rows)
@@ -460,6 +464,8 @@ class LoadOptions:
         )
         if options.workers is not None or cluster is not None:
             return options
+        from benchgate.plan.client_demand import default_workers, workers_to_start  # slow to import
+
         return replace(options, workers=workers_to_start([options.demand], client(), default_workers(cpus)))
 
 

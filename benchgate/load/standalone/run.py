@@ -31,7 +31,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
 from benchgate.model.metric import TREND_UNITS, Slo
 from benchgate.model.records import ErrorClass, FloatArray, IntArray
-from benchgate.model.request import ENDPOINTS, Endpoint, ModelRequest, text_request
+from benchgate.model.request import ENDPOINTS, LARGEST_SALT, Endpoint, ModelRequest, text_request
 from benchgate.model.request_metrics import miscounted
 from benchgate.model.request_summary import RequestSummary
 from benchgate.model.verdict import Outcome
@@ -39,7 +39,7 @@ from benchgate.plan.arrivals import arrival_blocks_ns, arrival_blocks_within_ns,
 from benchgate.plan.media import data_url, speech_wav
 from benchgate.plan.model import NO_MATERIAL, PlannedRequest
 from benchgate.plan.prompts import RequestBuilder, SyntheticTexts
-from benchgate.plan.salt import LARGEST_SALT, Salter, salted_vocabulary
+from benchgate.plan.salt import Salter, salted_vocabulary
 from benchgate.plan.slot_share import WHOLE, SlotShare
 from benchgate.plan.vocabulary import VOCABULARIES, keyed_text
 from benchgate.stats import distributions

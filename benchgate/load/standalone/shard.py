@@ -25,7 +25,7 @@ from benchgate.load.spool_folder import SpoolFolder, spool_folder
 from benchgate.load.standalone.options import USUAL_KEY, LoadOptions
 from benchgate.load.standalone.run import stage_of, target_of, warmup_load, with_model
 from benchgate.load.workers import READY_S, WorkerProcess
-from benchgate.plan.salt import LARGEST_SALT
+from benchgate.model.request import LARGEST_SALT
 from benchgate.suite.address import reference_name
 from benchgate.suite.load import first_round
 from benchgate.targets.dialect import Target
