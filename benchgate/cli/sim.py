@@ -36,7 +36,6 @@ def sim(
     if list_faults:
         say(simulator.list_faults())
         return
-    from benchgate.sim.server import run_sim
     from benchgate.sim.settings import ListenAddress, parse_settings
     from benchgate.system import read_text_file
 
@@ -46,4 +45,7 @@ def sim(
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(f"{file} cannot be read: {reason}") from error
-    run_sim(parse_settings(text, str(file), assignments or ()), address, lambda url: say(f"listening on {url}\n"))
+    settings = parse_settings(text, str(file), assignments or ())
+    from benchgate.sim.server import run_sim  # slow to import, and not needed to refuse a setting
+
+    run_sim(settings, address, lambda url: say(f"listening on {url}\n"))
