@@ -70,6 +70,9 @@ def escape_streams() -> None:
             setattr(sys, name, _EscapedStream(stream, name))
 
 
+_STDERR = 2
+
+
 def open_standard_descriptors() -> None:
     """Open the null device in place of each standard stream that is closed.
 
@@ -78,9 +81,6 @@ def open_standard_descriptors() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
-
-
-_STDERR = 2
 
 
 @contextmanager

@@ -63,8 +63,7 @@ def import_suite(file: SuiteFile, sides: Mapping[Arm, Path], options: RunOptions
                 for observation in _with_scales(suite.quality, imported[arm], imported[arm.other]):
                     writer.add(observation)
             writer.finish(RunStatus.COMPLETE, utc_now())
-        waivers = None if options.waivers is None else options.waivers.not_before(run.day)
-        return decide_stored(store, run.id, waivers=waivers)
+        return decide_stored(store, run.id, waivers=options.waivers_from(run.day))
 
 
 def _read_arm(arm: Arm, path: Path, quality: Quality) -> ImportedEvals:

@@ -144,7 +144,7 @@ def _remaining_work(
         log_dir=options.work_dir / run.id,
         weights_dir=options.work_dir / "weights",
         progress=progress,
-        waivers=None if options.waivers is None else options.waivers.not_before(date.fromisoformat(utc_now()[:10])),
+        waivers=options.waivers_from(date.fromisoformat(utc_now()[:10])),
         workers=workers,
         cluster=options.cluster,
         salt=run.load_salt,

@@ -54,6 +54,10 @@ class RunOptions:
     wait: bool = False  # until other runs of the same servers have ended; otherwise they are refused
     before_measuring: Callable[[], None] = lambda: None  # called once nothing is left that could be refused
 
+    def waivers_from(self, day: date) -> Waivers | None:
+        """Return the waivers as of `day`, or of their own day if that is later: a run may begin after its command."""
+        return None if self.waivers is None else self.waivers.not_before(day)
+
 
 def run_suite(suite: Suite, suite_dir: Path, options: RunOptions, progress: Progress) -> Decision:
     """Measure the suite's two arms and judge the candidate. Paths in the suite are relative to `suite_dir`."""
@@ -87,8 +91,8 @@ def measure_run(
 ) -> MeasuredRun:
     """Measure the plan as a new run of the store, complete or interrupted.
 
-    Raises UsageError if this machine cannot send the load, or another run measures one of the servers, and BudgetError
-    if the spent part of the error budget cannot be read.
+    Raises UsageError if this machine cannot send the load, or another run measures one of the servers, and what
+    `read_spent` raises.
     """
     workers = 1
     if options.cluster is None and not suite.regions:
@@ -112,7 +116,7 @@ def measure_run(
             log_dir=options.work_dir / run.id,
             weights_dir=options.work_dir / "weights",
             progress=progress,
-            waivers=None if options.waivers is None else options.waivers.not_before(run.day),
+            waivers=options.waivers_from(run.day),
             workers=workers,
             cluster=options.cluster,
             salt=run.load_salt,

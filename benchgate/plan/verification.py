@@ -114,8 +114,7 @@ def with_prompts(stage: PlannedStage, prompts: Prompts) -> PlannedStage:
 
 def _with_requests(stage: PlannedStage, requests: tuple[PlannedRequest, ...]) -> PlannedStage:
     before, peak_rps = stage.only, stage.only.stated_peak_rps
-    if (
-        peak_rps is not None and before.rate_rps is not None
-    ):  # items are due all over the stage, beside its own requests
+    # Items are due all over the stage, in addition to its own requests.
+    if peak_rps is not None and before.rate_rps is not None:
         peak_rps += before.rate_rps * (len(requests) / len(before.requests) - 1)
     return replace(stage, classes=(replace(before, requests=requests, stated_peak_rps=peak_rps),))

@@ -246,7 +246,7 @@ def _multiple(share: float) -> str:
     if share >= _MOST_USED:
         return f">{_MOST_USED}\N{MULTIPLICATION SIGN}"
     whole = math.isclose(share, 1.0, rel_tol=1e-9)
-    texts = (f"{share:.{digits}g}" for digits in range(2, 12))  # so many that what is beyond is not shown as all of it
+    texts = (f"{share:.{digits}g}" for digits in range(2, 12))  # enough that only the whole allowance is shown as 1
     near = next((text for text in texts if whole or text != "1"), "1")
     shown = "0" if share <= 0 else f"{share:,.0f}" if share >= 10 else near
     return f"{shown}\N{MULTIPLICATION SIGN}"

@@ -94,7 +94,7 @@ def test_a_block_that_tells_nothing_makes_no_part_shorter() -> None:
         word: value for word, value in whole.items() if word is not Counter.QUEUE_S
     }
     assert parts_of([window(whole), window(without)], answered).queue_s == pytest.approx(3.0)
-    assert parts_of([window(seconds), window({})], answered).prefill_s != pytest.approx(0.5)
+    assert parts_of([window(seconds), window({})], answered).prefill_s is None
     blind = replace(window(), block=1, readings=())
     of_one = window({Counter.QUEUE_S: 30.0, **{word: whole[word] for word in (Counter.PREFILL_S, Counter.DECODE_S)}})
     assert "queue 3.00 s" in bottleneck([of_one, blind], [execution(), later], None).why

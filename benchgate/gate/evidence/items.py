@@ -127,6 +127,7 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         why.append("cut short by the token limit")
     if any(item.finish_reason != "length" for item in unclear):
         why.append("without anything that could be read as an answer")
+    items = [b for b, _ in rows]
     kept = not continuous and all(b.choice is not None and c.choice is not None for b, c in rows)
     return Pairs(
         name=task,
@@ -136,7 +137,7 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         baseline_unclear=np.array([is_unclear(b) for b, _ in rows], dtype=np.bool_),
         candidate_unclear=np.array([is_unclear(c) for _, c in rows], dtype=np.bool_),
         why_unclear=" or ".join(why),
-        clusters=cluster_labels(task, [b for b, _ in rows]),
+        clusters=cluster_labels(task, items) if any(item.cluster is not None for item in items) else None,
         other_wrong=sum(not b.correct and not c.correct and b.choice != c.choice for b, c in rows) if kept else None,
         stopped=stopped,
     )
@@ -169,10 +170,8 @@ def is_unclear(item: EvalItem) -> bool:
     return not item.correct and (item.finish_reason == "length" or item.choice == INVALID_CHOICE)
 
 
-def cluster_labels(task: str, items: Sequence[EvalItem]) -> tuple[str, ...] | None:
-    """Return the label of each item's cluster, None without any. An item without a cluster is its own."""
-    if all(item.cluster is None for item in items):
-        return None
+def cluster_labels(task: str, items: Sequence[EvalItem]) -> tuple[str, ...]:
+    """Return the label of each item's cluster. An item without a cluster is its own."""
     labels = (f"c/{item.cluster}" if item.cluster is not None else f"i/{item.item_id}" for item in items)
     return tuple(f"{task}/{label}" for label in labels)
 

@@ -332,11 +332,9 @@ def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limi
 def _accuracy_limits(own: Sequence[QualityObservation], alpha: float) -> Limits:
     """Return the limits of the share of right answers over all items, widened where items come in clusters."""
     limits = clopper_pearson(sum(map(_count_right, own)), sum(len(one.items) for one in own), alpha)
-    labels = [cluster_labels(one.task, one.items) for one in own]
-    if all(one is None for one in labels):
+    if all(item.cluster is None for one in own for item in one.items):
         return limits
-    alone = ([f"{one.task}/i/{item.item_id}" for item in one.items] for one in own)
-    clusters = [label for known, items in zip(labels, alone, strict=True) for label in known or items]
+    clusters = [label for one in own for label in cluster_labels(one.task, one.items)]
     scores = np.array([item.correct is True for one in own for item in one.items], dtype=np.float64)
     over_clusters = mean_share_limits([scores], [clusters], alpha)
     return limits if over_clusters is None else limits.widened(over_clusters[0])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchgate.errors import TargetError
-from benchgate.gate.evidence.client_saturation import saturation_reasons
+from benchgate.gate.evidence.client_saturation import losses, saturation_reasons
 from benchgate.gate.evidence.shares import Counts
 from benchgate.load.live import LiveFigures, Watch
 from benchgate.load.results import StageResult, no_rows
@@ -217,9 +217,13 @@ def describe(
     by_class = Counter[str]()
     for (error, _), count in failed.items():
         by_class[error] += count
-    # What a load that did not come to its end says of its client is not there: neither CPU time nor read delay.
-    is_unmeasured = partial and isinstance(result, StageResult)
-    reasons = () if is_unmeasured else _saturation(options, result, region)
+    if partial and isinstance(result, StageResult):
+        # Whether its client kept up is unknown: CPU time and read delay are those of a load that came to its end.
+        reasons = losses(result.client, result.requests)
+        saturated = True if reasons else None
+    else:
+        reasons = _saturation(options, result, region)
+        saturated = bool(reasons)
     doubt = _miscounted(options, result)
     stage = region_name(options.stage, None if region is None else region.name)
     output_tokens = requests.tokens["output_tokens"]
@@ -301,7 +305,7 @@ def describe(
         "unasked": result.client.unasked,
         "reconnects": requests.reconnects,
         "closed_early": result.client.closed_early,
-        "saturated": None if is_unmeasured else bool(reasons),
+        "saturated": saturated,
         "reasons": list(reasons),
         "remedy": SATURATION_REMEDY if reasons else None,
     }

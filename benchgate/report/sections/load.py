@@ -297,7 +297,7 @@ def knee_sweeps(suite: Suite, rows: Mapping[tuple[str, Arm], StageSummary | None
     A side is None when a stage has no throughput or no latency.
     """
     closed = [one for one in traffic_classes(suite) if one.schedule.concurrency is not None and one.class_name is None]
-    levels = {traffic.name: traffic.schedule.concurrency or 0 for traffic in closed}
+    levels = {one.name: one.schedule.concurrency for one in closed if one.schedule.concurrency is not None}
     unlike = any(requests_of(traffic) != requests_of(closed[0]) for traffic in closed)
     if unlike or len(set(levels.values())) < max(MIN_LEVELS, len(levels)):
         return {}
@@ -371,7 +371,8 @@ def axes(rows: Sequence[StageRow]) -> tuple[Axis, ...]:
     """
     found, kinds = [], list[Requests | None]()
     for row in rows:
-        kinds += [] if row.requests in kinds else [row.requests]
+        if row.requests not in kinds:
+            kinds.append(row.requests)
     for (closed, title), kind in product(((True, IN_FLIGHT), (False, "requests offered per second")), kinds):
         alike = [row for row in rows if row.closed_loop is closed and row.requests == kind]
         levels = {row.stage: row.offered for row in alike if row.offered is not None}
