@@ -102,7 +102,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
         ),
     ),
     "chunked-prefill": (Fault("prompts read whole", settings(prefill_chunk=8192), ("tpot",)),),
-    "cold-start": (Fault("0.5 s allowed of 1 s", _impatient, ("startup",)),),
+    "cold-start": (Fault("0.5 s allowed of 1 s", _impatient, ("cold_start",)),),
     "decode": (
         Fault(
             "tokens that cost nearly nothing",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from benchgate.model.metric import METRICS
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.progress import Progress
 from benchgate.pipeline.run import RunOptions, run_suite
@@ -149,3 +150,8 @@ def test_drill_blocks_where_its_effect_is_absent(name: str, with_effect: bool, r
 
 def test_every_drill_that_ships_is_tried() -> None:
     assert sorted(path.stem for path in DRILLS.glob("*.yaml")) == sorted(FAULTS)
+
+
+def test_faults_are_found_by_metrics_that_exist() -> None:
+    found_by = {metric for faults in FAULTS.values() for fault in faults for metric in fault.finds}
+    assert found_by <= set(METRICS)
