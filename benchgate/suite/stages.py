@@ -483,6 +483,7 @@ _MEANS_NOTHING = {
 _NO_RAMP = "`ramp` means nothing beside `actions`, whose instants count from the start of the stage; leave it out"
 # Keys that say nothing of when it sends.
 _OTHER_KEYS = {"stage", "actions", "workload", "input", "output", "prefix", "verify"}
+_BACKGROUND_KEYS = {"concurrency", "requests", "workload"}
 
 
 def _written_keys(stage: Stage) -> dict[str, Any]:
@@ -520,14 +521,14 @@ def _classes_complaint(stage: Stage, classes: Mapping[str, ClassSpec]) -> str | 
     if all(spec.background for spec in classes.values()):
         return "every class is `background`, which runs until the other classes are done; let one of them end"
     for name, spec in classes.items():
-        if spec.background and spec.concurrency is None:
-            found = f"class {name} is `background`, a closed loop that others end"
-            return f"{found}; give it a `concurrency` and no other form"
-        if spec.background and spec.ramp is not None:
-            return f"class {name} is `background`, which runs through the ramp of the others; leave `ramp` out"
         alone = spec.as_stage(name)
-        form = None if spec.background and not (spec.rate_rps or spec.trace) else _form_complaint(alone)
-        complaint = form or _profile_complaint(alone)
+        if spec.background:
+            found = f"class {name} is `background`, a closed loop that others end"
+            if spec.concurrency is None:
+                return f"{found}; give it a `concurrency` and no other form"
+            if stray := sorted(_written_keys(alone).keys() - _BACKGROUND_KEYS):
+                return f"{found}; leave `{stray[0]}` out"
+        complaint = (None if spec.background else _form_complaint(alone)) or _profile_complaint(alone)
         if complaint is not None:
             return f"class {name}: {complaint.replace('a stage', 'a class')}"
     return None

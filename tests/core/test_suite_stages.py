@@ -109,7 +109,10 @@ MISTAKES: list[tuple[str, str]] = [
     ("{stage: s, classes: {a: {rate: 8/s, requests: 5, ramp: 2}}, actions: [{at: 1s, run: [a]}]}",
      "10:7 load.sweep[0]: `ramp` means nothing beside `actions`, whose instants count from the start of the stage"),
     ("{stage: s, classes: {a: {rate: 8/s, requests: 5}, b: {concurrency: 2, background: true, ramp: 2}}}",
-     "10:7 load.sweep[0]: class b is `background`, which runs through the ramp of the others; leave `ramp` out"),
+     "10:7 load.sweep[0]: class b is `background`, a closed loop that others end; leave `ramp` out"),
+    *((f"{{stage: s, classes: {{a: {{rate: 8/s, requests: 5}}, b: {{concurrency: 2, background: true, {written}}}}}}}",
+       f"10:7 load.sweep[0]: class b is `background`, a closed loop that others end; leave `{key}` out")
+      for key, written in (("for", "for: 60s"), ("arrival", "arrival: constant"), ("speed", "speed: 2"))),
     ("{stage: s, concurrency: 2, speed: 2, requests: 5}", "10:7 load.sweep[0]: `speed` means nothing in a closed loop"),
     ("{stage: s, rate: 8/s}",
      "10:7 load.sweep[0]: a stage at a `rate` needs exactly one of `requests` and `for`, like `requests: 100`"),
