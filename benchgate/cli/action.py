@@ -209,6 +209,8 @@ def gate(step: Step) -> int:
         elif status == 0:  # publishing and promoting need the bundle
             verdict, status = "error", 13
 
+    if _summary_of(written["summary-json"]) != (verdict, status):  # it was written before something failed
+        written["summary-json"] = ""
     outputs = {name: written[name] for name in _OUTPUTS}
     _append(outputs_file, **outputs, **{"bundle-path": bundle, "exit-code": str(status), "verdict": verdict})
     if verdict == "error":
@@ -255,6 +257,15 @@ def _read_outputs(path: Path) -> dict[str, str]:
     if not _RUN_ID.fullmatch(found["run-id"]):
         found["run-id"] = ""
     return found
+
+
+def _summary_of(text: str) -> tuple[object, object] | None:
+    """Return verdict and exit code of the output `summary-json`; None if it has none."""
+    try:
+        summary = json.loads(text)
+        return summary["verdict"], summary["exit_code"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def publish(step: Step) -> int:

@@ -13,6 +13,7 @@ from benchgate.cli.action import run_benchgate
 from tests.fakes.action_steps import ACTION, FakeBenchgate, ends, run_gate
 
 PASSES = ends(0, "verdict=pass", "run-id=0199")
+SUMMARY = '{"exit_code": 0, "promotes": true, "verdict": "pass"}'
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_the_store_reaches_benchgate_without_showing_in_the_process_list(
 
 
 def test_outputs_of_benchgate_reach_the_caller(tmp_path: Path) -> None:
-    lines = ["report-path=r.html", "report-sha256=abc", "statement-path=s.json", 'summary-json={"a": 1}']
+    lines = ["report-path=r.html", "report-sha256=abc", "statement-path=s.json", f"summary-json={SUMMARY}"]
     benchgate = FakeBenchgate(ends(0, "verdict=pass", "run-id=0199", *lines, "checks-failed=ttft"))
     assert run_gate(tmp_path, benchgate, bundle_folder="kept").outputs == {
         "verdict": "pass",
@@ -160,7 +161,7 @@ def test_outputs_of_benchgate_reach_the_caller(tmp_path: Path) -> None:
         "report-sha256": "abc",
         "statement-path": "s.json",
         "bundle-path": "kept/0199.json",
-        "summary-json": '{"a": 1}',
+        "summary-json": SUMMARY,
         "checks-failed": "ttft",
     }
     assert benchgate.calls[1:] == [["store", "export", "--to=kept", "--", "0199"]]
@@ -188,6 +189,26 @@ def test_a_run_that_cannot_be_handed_on_lets_nothing_through(
     result = run_gate(tmp_path, FakeBenchgate(run, fails), bundle_folder="kept")
     assert (result.green, result.outputs["verdict"], result.outputs["exit-code"]) == (False, verdict, exit_code)
     assert result.outputs["bundle-path"] == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "fails", "summary", "kept"),
+    [
+        (0, "", SUMMARY, True),
+        (0, "store", SUMMARY, False),  # decided, but the bundle could not be written
+        (1, "", SUMMARY, False),  # a crash after the verdict
+        (137, "", SUMMARY, False),
+        (10, "", SUMMARY, False),
+        (10, "", '{"exit_code": 10, "promotes": false, "verdict": "block"}', True),
+        (13, "", '{"exit_code": 13, "promotes": false, "verdict": "error"}', True),
+        (0, "", "[]", False),
+    ],
+)
+def test_a_summary_that_contradicts_the_verdict_is_not_handed_on(
+    tmp_path: Path, status: int, fails: str, summary: str, kept: bool
+) -> None:
+    benchgate = FakeBenchgate(ends(status, "verdict=pass", "run-id=0199", f"summary-json={summary}"), fails)
+    assert run_gate(tmp_path, benchgate, bundle_folder="kept").outputs["summary-json"] == (summary if kept else "")
 
 
 def test_nothing_is_told_to_github_before_benchgate_has_ended(tmp_path: Path) -> None:
