@@ -68,15 +68,16 @@ def trend_document(
     by: TrendBy | None = None,
     measurements: Mapping[str, str] | None = None,
     screen: Screen = PLAIN,
+    slos: Mapping[str, object] | None = None,
 ) -> str | bytes:
     """Return the output; points of one series stand together.
 
-    `measurements` identifies what each run measured: points after a change are not comparable with those before, and
-    every format says so. Raises UsageError for a chart with too many lines.
+    `measurements` identifies what each run measured, and `slos` which requests were good: points after a change are not
+    comparable with those before, and every format says so. Raises UsageError for a chart with too many lines.
     """
     from benchgate.report.trend import breaks_of, chart_of, place_of
 
-    breaks = breaks_of(points, measurements or {}, by)
+    breaks = breaks_of(points, measurements or {}, by, slos or {})
     if by is not None and output in (TrendFormat.TEXT, TrendFormat.JSON, TrendFormat.CSV):
         series: dict[str, list[TrendPoint]] = {}  # that of the oldest point first
         for point in points:
@@ -180,7 +181,7 @@ def trend(
     Example: benchgate trend ttft --stage c8 --format svg -o ttft.svg
     """
     from benchgate.model.deployment import Arm
-    from benchgate.model.metric import TREND_UNITS
+    from benchgate.model.metric import TREND_UNITS, depends_on_slo
 
     require_place(output, out)
     served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
@@ -194,10 +195,11 @@ def trend(
         _require_kept("stage", stage, metric, [point.stage for point in kept])
         _require_kept("task", task, metric, [point.task for point in kept])
         points = _narrowed(points, metric, served)
-        measured = opened.measurements({point.run_id for point in points})
+        ids = {point.run_id for point in points}
+        measured, slos = opened.measurements(ids), opened.slos(ids) if depends_on_slo(metric) else {}
     if points or output in (TrendFormat.JSON, TrendFormat.CSV):
         screen = PLAIN if out is not None else stdout_screen()
-        emit(trend_document(points, output, metric, statistic, by, measured, screen), output, out)
+        emit(trend_document(points, output, metric, statistic, by, measured, screen, slos), output, out)
         return
     nothing = _none_has(metric, suite, stage if kept else None, task if kept else None)
     if out is not None or output is not TrendFormat.TEXT:

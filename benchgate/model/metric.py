@@ -267,6 +267,11 @@ def noise_metric(metric: str) -> str:
     return "output_throughput" if metric == "usd_per_million_output_tokens" else metric
 
 
+def depends_on_slo(metric: str) -> bool:
+    """Return True for a metric that counts the requests that meet the SLO."""
+    return metric.startswith(("goodput", "capacity", "usd_per_million_good_tokens"))
+
+
 @dataclass(frozen=True, slots=True)
 class Slo:
     """Bounds that one request must meet to be good; None is no bound."""

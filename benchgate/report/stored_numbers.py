@@ -10,7 +10,7 @@ from typing import Any
 from benchgate.escape import markdown_prose, one_line
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
-from benchgate.model.metric import TREND_UNITS
+from benchgate.model.metric import TREND_UNITS, depends_on_slo
 from benchgate.model.run import MetricRow, Run
 from benchgate.model.verdict import Outcome, Unit
 from benchgate.report.display import MARKS, in_its_unit, with_limits
@@ -66,6 +66,9 @@ class StoredNumbers:
         reference, judged = self.reference.run, self.judged.run
         if reference.measurement_sha256 != judged.measurement_sha256:
             yield "the two runs did not measure the same workload"
+        good_requests = any(depends_on_slo(pair.name) for pair in self.pairs)
+        if good_requests and reference.suite.get("slo") != judged.suite.get("slo"):
+            yield "the two runs have another `slo`, and with it other good requests"
         for side in (self.reference, self.judged):
             outcome = side.verdict["outcome"] if side.verdict is not None else "never given"
             verdict = "" if side.run.measured_by is not None else f"its own verdict was {outcome}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from types import MappingProxyType
 
 from benchgate.errors import UsageError
 from benchgate.escape import one_line
@@ -27,7 +28,7 @@ _Line = tuple[str | None, str, str, str]
 Place = tuple[str, str | None, str | None]
 """Key of a point: its run, and its stage or task."""
 
-MEASUREMENT, HARDWARE = "the suite measures something else", "other hardware"
+MEASUREMENT, SLO, HARDWARE = "the suite measures something else", "another `slo`", "other hardware"
 """Reasons why a point is not connected to the one before it."""
 
 
@@ -36,10 +37,16 @@ def place_of(point: TrendPoint) -> Place:
     return point.run_id, point.stage, point.task
 
 
-def breaks_of(points: Sequence[TrendPoint], measurements: Mapping[str, str], by: str | None = None) -> dict[Place, str]:
+def breaks_of(
+    points: Sequence[TrendPoint],
+    measurements: Mapping[str, str],
+    by: str | None = None,
+    slos: Mapping[str, object] = MappingProxyType({}),
+) -> dict[Place, str]:
     """Return the points (oldest first) that are not comparable with the one before them on their line, with the reason.
 
-    `measurements` maps runs to `measurement_sha256`. Unknown hardware is compared with the last known one.
+    `measurements` maps runs to `measurement_sha256`, `slos` to the SLO of a metric that depends on it. Unknown hardware
+    is compared with the last known one.
     """
     found, line_of = dict[Place, str](), _line_of(points, by)
     before, known_hardware = dict[_Line, TrendPoint](), dict[_Line, str | None]()
@@ -49,6 +56,8 @@ def breaks_of(points: Sequence[TrendPoint], measurements: Mapping[str, str], by:
             known = known_hardware.get(line) if _is_known(runs_on) else last.hardware
             if measurements.get(last.run_id) != measurements.get(point.run_id):
                 found[place_of(point)] = MEASUREMENT
+            elif slos.get(last.run_id) != slos.get(point.run_id):
+                found[place_of(point)] = SLO
             elif known is not None and runs_on != known and _is_known(known) == _is_known(runs_on):
                 found[place_of(point)] = HARDWARE
         before[line] = point

@@ -1,8 +1,9 @@
 """Charts of a suite's runs, and the changes between runs that make their numbers hard to compare.
 
 Only the newest runs are drawn, and no line connects two candidates: a suite may have several, one run each. A change of
-the workload or the hardware ends every line, because numbers before and after are not comparable. Level changes are
-searched after the newest of these. A different address alone is no different hardware.
+the workload or the hardware ends every line, because numbers before and after are not comparable; a change of the SLO
+ends those of good requests. Level changes are searched after the newest of these. A different address alone is no
+different hardware.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import pairwise
 from benchgate.escape import one_line
 from benchgate.gate.evidence.costs import PRICE_MISMATCH
 from benchgate.model.deployment import Arm, Deployment, describe_hardware, engine_label, reports_hardware
+from benchgate.model.metric import depends_on_slo
 from benchgate.model.run import Run, TrendPoint
 from benchgate.model.verdict import Outcome
 from benchgate.report.charts import NAME_LENGTH, Figure
@@ -107,6 +109,13 @@ def change(letter: str, summary: RunSummary, description: str) -> Change:
     """Make a change that came with a run."""
     run = summary.run
     return Change(letter, run_file(run.id), name_of(summary), minute(run.started_at), description)
+
+
+def slo_changes(drawn: Sequence[RunSummary]) -> Iterator[tuple[int, Change]]:
+    """Yield changes of the suite's SLO with their index among the runs, oldest first."""
+    for at in range(1, len(drawn)):
+        if drawn[at - 1].run.suite.get("slo") != drawn[at].run.suite.get("slo"):
+            yield at, change("S", drawn[at], "another `slo` than before, and with it which requests are good")
 
 
 def comparability_changes(drawn: Sequence[RunSummary]) -> Iterator[tuple[int, Change]]:
@@ -237,8 +246,8 @@ def chart_inputs(drawn: Sequence[RunSummary], points: Points) -> list[object]:
     """Return all inputs of the charts of these runs as plain JSON."""
     ids = {summary.run.id for summary in drawn}
     of_runs = [
-        [one.id, one.seed, one.measurement_sha256, place and asdict(place), engine_of(one), price_of(one)]
-        for one, place in ((summary.run, hosting_of(summary.run)) for summary in drawn)
+        [one.id, one.seed, one.measurement_sha256, slo, place and asdict(place), engine_of(one), price_of(one)]
+        for one, place, slo in ((one.run, hosting_of(one.run), one.run.suite.get("slo")) for one in drawn)
     ]
     of_points = [
         [kind.metric, kind.statistic, one.run_id, one.deployment, one.stage, one.task, one.value, one.lower, one.upper]
@@ -258,9 +267,10 @@ def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str])
     candidates = {point.deployment for some in points.values() for point in some if point.run_id in places}
     several = len(candidates) > 1
     lines = {kind: _lines(some, places, drawn, promoted, several=several) for kind, some in points.items()}
-    common = list(comparability_changes(drawn))
-    breaks = frozenset(at for at, one in common if one.letter in ENDS_LINES)
-    shifts = list(_shifts(lines, drawn, max(breaks, default=0)))
+    common, of_slo = list(comparability_changes(drawn)), list(slo_changes(drawn))
+    ends = frozenset(at for at, one in common if one.letter in ENDS_LINES)
+    breaks = {kind: ends.union(at for at, _ in of_slo if depends_on_slo(kind.metric)) for kind in METRICS}
+    shifts = list(_shifts(lines, drawn, breaks))
     marked = [(at, one) for at, one in common if one.letter not in IN_THE_LIST_ALONE]
     figures = []
     for kind in METRICS:
@@ -268,8 +278,9 @@ def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str])
             is_cost = kind.metric.startswith("usd_")  # it changes with the price as well
             common_here = [(at, one) for at, one in marked if is_cost or one.letter not in ON_COSTS_ALONE]
             of_kind = [*common_here, *((at, one) for at, which, one in shifts if which is kind)]
-            figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks))
-    listed = sorted([*common, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
+            of_kind += of_slo if depends_on_slo(kind.metric) else []
+            figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks[kind]))
+    listed = sorted([*common, *of_slo, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
     measured = len({point.run_id for some in points.values() for point in some})
     return Trends(tuple(figures), tuple(one for _, one in listed), len(drawn), measured)
 
@@ -304,11 +315,13 @@ def _lines(
 
 
 def _shifts(
-    lines: Mapping[Kind, Mapping[str, Sequence[TrendValue]]], drawn: Sequence[RunSummary], since: int
+    lines: Mapping[Kind, Mapping[str, Sequence[TrendValue]]],
+    drawn: Sequence[RunSummary],
+    breaks: Mapping[Kind, frozenset[int]],
 ) -> Iterator[tuple[int, Kind, Change]]:
-    """Yield level changes of all lines of the page together."""
+    """Yield level changes after the newest break of each line, of all lines of the page together."""
     newest = {
-        (kind, name): [one for one in values if one.at >= since]
+        (kind, name): [one for one in values if one.at >= max(breaks[kind], default=0)]
         for kind, of_kind in lines.items()
         for name, values in of_kind.items()
     }

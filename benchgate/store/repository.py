@@ -397,6 +397,15 @@ class Store:
                 found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
         return found
 
+    def slos(self, run_ids: Collection[str]) -> dict[str, object]:
+        """Return the `slo` of each run's suite, which its measurement hash leaves out; None for a suite without one."""
+        run, ids, found = tables.run.c, sorted(run_ids), dict[str, object]()
+        with self._database.reading() as connection:
+            for first in range(0, len(ids), _AT_ONCE):
+                some = select(run.id, run.suite).where(run.id.in_(ids[first : first + _AT_ONCE]))
+                found |= {run_id: json.loads(suite).get("slo") for run_id, suite in connection.execute(some)}
+        return found
+
     # Managing the store
 
     def check(self, *, figures: bool = False) -> CheckReport:

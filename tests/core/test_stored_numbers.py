@@ -41,6 +41,15 @@ def numbers(outcome: str | None = "PASS", **changes: object) -> StoredNumbers:
     return StoredNumbers(side(other, outcome), side(RUN, "PASS", removed=False), pairs)
 
 
+def test_numbers_of_good_requests_by_another_slo_have_a_note() -> None:
+    slo = {**RUN.suite, "slo": {"ttft_s": 0.2}}
+    assert not any("slo" in note for note in numbers(suite=slo).notes)  # of a latency alone
+    goodput = [row(Arm.CANDIDATE, 0.9, name="goodput")]
+    for suite, is_noted in ((slo, True), (RUN.suite, False)):
+        of = replace(numbers(suite=suite), pairs=number_pairs(goodput, goodput))
+        assert ("the two runs have another `slo`, and with it other good requests" in [*of.notes]) is is_noted
+
+
 def test_a_change_is_told_by_itself_and_beside_the_baselines_of_both_runs() -> None:
     (pair,) = numbers().pairs
     assert pair.change_ratio == pytest.approx(1.0)

@@ -23,7 +23,7 @@ from benchgate.store.queries import Overview, RunSummary, StoredOutcome
 from tests.fakes import evidence as fake
 from tests.fakes.right_sized import candidate
 
-TTFT, THROUGHPUT = METRICS[0], METRICS[3]
+TTFT, THROUGHPUT, GOODPUT = METRICS[0], METRICS[3], METRICS[4]
 
 
 def glance(number: int, outcome: Outcome | None = Outcome.PASS, **changes: Any) -> RunSummary:
@@ -78,6 +78,19 @@ def test_other_hardware_engine_and_questions_are_marked_and_level_is_looked_for_
     asked = [glance(at, measurement_sha256="a" * 64 if at < 12 else "b" * 64) for at in range(24)]
     (only,) = changed(asked, {TTFT: points(values.tolist())})
     assert only == ("S", "pr-12", "the suite measures something else than before")
+
+
+def test_another_slo_ends_the_lines_of_good_requests_alone() -> None:
+    values = np.random.default_rng(3).normal(0, 0.002, 24) + ([0.97] * 12 + [0.8] * 12)
+    slos = [{"ttft_s": 0.5, "target_ratio": 0.95}, {"ttft_s": 0.2, "target_ratio": 0.95}]
+    runs = [glance(at, suite={**fake.run().suite, "slo": slos[at >= 12]}) for at in range(24)]
+    found = trends(runs, {TTFT: points([0.1] * 24), GOODPUT: points(values.tolist())}, frozenset())
+    assert [(one.letter, one.run, one.description) for one in found.changes] == [
+        ("S", "pr-12", "another `slo` than before, and with it which requests are good")
+    ]
+    assert [">S</text>" in figure.svg for figure in found.figures] == [False, True]
+    same = [glance(at) for at in range(24)]
+    assert [letter for letter, _, _ in changed(same, {GOODPUT: points(values.tolist())})] == ["L"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
-from benchgate.report.trend import HARDWARE, breaks_of, chart_of
+from benchgate.report.trend import HARDWARE, SLO, breaks_of, chart_of
 from benchgate.store.repository import Store
 from tests.fakes import quick_command
 from tests.shells.store_samples import make_deployment, write_run
@@ -90,6 +90,20 @@ def test_what_each_run_asked_is_known_by_its_id(store: Store) -> None:
     assert store.measurements([run.id for run in runs]) == {run.id: run.measurement_sha256 for run in runs}
     assert store.measurements([runs[0].id, "nobody"]) == {runs[0].id: "a" * 64}
     assert store.measurements([]) == {}
+
+
+def test_points_before_and_after_another_slo_are_not_connected_where_the_metric_depends_on_it(tmp_path: Path) -> None:
+    address = str(tmp_path / "b.db")
+    with Store.open(address) as store:
+        for number, slo in enumerate((None, None, {"ttft_s": 0.2})):
+            run = write_run(store, suite={"suite": "smoke", "slo": slo}, label=f"r{number}")
+            rows = [
+                MetricRow(Arm.CANDIDATE, name, None, "c4", None, 0.9, 8, 0.8, 1.0) for name in ("goodput", "capacity")
+            ]
+            store.save_metrics(run.id, [*rows, MetricRow(Arm.CANDIDATE, "ttft", "p50", "c4", None, 0.9, 8, 0.8, 1.0)])
+    for metric, last in (("goodput", SLO), ("capacity", SLO), ("ttft", None)):
+        points = json.loads(quick_command.told("trend", metric, "--store", address, "--format", "json").stdout)
+        assert [one["begins_anew"] for one in points] == [None, None, last]
 
 
 def test_text_has_a_heading_for_each_series_and_every_interval(address: str) -> None:
