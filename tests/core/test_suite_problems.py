@@ -194,6 +194,7 @@ DEPLOYMENTS: list[Row] = [
     ("q8_0}}", "q8_0}, engine: vllm}",
      "6:42 deployments.c.engine: the embedded engine is llamacpp, not vllm; remove it"),
     ("q8_0}}", "q8_0}, model: m}", "6:41 deployments.c.model: means nothing for an embedded deployment; remove it"),
+    ("q8_0}}", "q8_0}, context: 64}", "6:43 deployments.c.context: means nothing for an embedded deployment"),
     ("q8_0}}", 'q8_0}, api_key: "${env:KEY}"}', "6:43 deployments.c.api_key: means nothing for an embedded deployment"),
     ("baseline: a", "baseline: A1", '7:11 baseline: no deployment is named "A1"; did you mean `a`?'),
     ("candidate: b", "candidate: zzz", '8:12 candidate: no deployment is named "zzz"; expected one of a, b, c'),

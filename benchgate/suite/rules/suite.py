@@ -17,7 +17,7 @@ from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import Stage
 from benchgate.suite.yaml import Fault, Path, show_path
 
-_OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy", "grpc")
+_OF_A_URL = ("model", "revision", "api_key", "headers", "tls", "proxy", "grpc", "context_tokens")
 _ARMS = ("deployments", "baseline", "candidate", "candidates")
 _BUDGET = ("error_budget",)
 
@@ -72,7 +72,7 @@ def own_deployment_has_no_keys_of_an_address(suite: Suite) -> Iterator[Fault]:
             yield Fault((*path, "engine"), f"{what}, not {spec.engine}; remove it")
         for key in _OF_A_URL:
             if getattr(spec, key):
-                yield Fault((*path, key), f"means nothing for {kind}; remove it")
+                yield Fault((*path, key.removesuffix("_tokens")), f"means nothing for {kind}; remove it")
         replicas, ready = spec.sim.replicas if spec.sim is not None else 1, spec.ready
         if ready is not None and spec.embedded is not None:
             message = "means nothing for an embedded deployment, which is one process; remove it"
