@@ -231,7 +231,7 @@ class Check(Section):
         return value
 
     @model_validator(mode="after")
-    def _keys_fit_together(self) -> Self:
+    def _keys_fit_together(self, info: ValidationInfo) -> Self:
         bounds = [name for name in ("margin", "max", "min") if getattr(self, name) is not None]
         targeted = self.metric == "goodput" and self.over is None
         if len(bounds) > 1 or (not bounds and not targeted):
@@ -243,6 +243,7 @@ class Check(Section):
             "min_abs": self.min_abs is not None,
             "direction: either": self.direction == "either",
             "statistic: mean": self.statistic == MEAN,
+            "block_when": "block_when" in self.model_fields_set and not is_stored(info),
         }
         for spelling, is_compared in compared.items():
             if is_compared and self.margin is None:

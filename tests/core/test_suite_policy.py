@@ -96,6 +96,7 @@ def test_keys_that_are_not_used_are_not_stored_so_that_a_policy_keeps_its_identi
         ("{metric: ttft, max: 1s, min_abs: 2ms}", "`min_abs` belongs to a comparison with the baseline"),
         ("{metric: ttft, max: 1s, direction: either}", "`direction: either` belongs to a comparison with the baseline"),
         ("{metric: ttft, max: 1s, statistic: mean}", "`statistic: mean` belongs to a comparison with the baseline"),
+        ("{metric: ttft, max: 1s, block_when: harm}", "`block_when` belongs to a comparison with the baseline"),
         ("{metric: ttft, margin: 5%, min_abs: 2ms, direction: either}", "bounds every change; keep one"),
         ("{metric: accuracy, task: gsm8k, margin: 5 points, direction: either}",
          "direction: means nothing for accuracy; it belongs to ttft"),
