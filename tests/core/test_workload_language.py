@@ -336,6 +336,10 @@ MISTAKES = [
         'load.sweep[0].workload: no workload is named "lon"; `load.workloads` is missing',
     ),
     (
+        PLAIN + STAGE + "  capacity: {over: rate, from: 1/s, to: 8/s, workload: lon}\nslo: {ttft: 1s}\n",
+        'load.capacity.workload: no workload is named "lon"; `load.workloads` is missing',
+    ),
+    (
         PLAIN + "  workloads: {long: {input: 9, output: 9}}\n" + STAGE,
         "load.workloads.long: no stage names this workload",
     ),

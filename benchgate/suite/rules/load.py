@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from benchgate.errors import Problem, suggestion
@@ -46,8 +46,11 @@ def named_workload_exists(suite: Suite) -> Iterator[Fault]:
     known = suite.load.workloads if suite.load is not None else {}
     for path, name, _ in written_classes(suite):
         if name is not None and name not in known:
-            hint = suggestion(name, known) if known else "`load.workloads` is missing"
-            yield Fault((*path, "workload"), f'no workload is named "{name}"; {hint}')
+            yield Fault((*path, "workload"), _no_workload(name, known))
+
+
+def _no_workload(name: str, known: Mapping[str, Workload]) -> str:
+    return f'no workload is named "{name}"; {suggestion(name, known) if known else "`load.workloads` is missing"}'
 
 
 @rule("load.sweep", "load.capacity", "load.workloads.*")
@@ -303,7 +306,7 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
             yield Fault(("load", "sweep", number, "stage"), message)
     name, workloads = capacity.workload, suite.load.workloads
     if name is not None and name not in workloads:
-        yield Fault((*path, "workload"), f'`workloads` has no "{name}"; {suggestion(name, workloads)}')
+        yield Fault((*path, "workload"), _no_workload(name, workloads))
     elif (suite.load.workload if name is None else workloads[name]).leave is not None:
         neither = "a request whose client leaves is neither good nor bad, and a search would count it as bad"
         yield Fault(path, f"{neither}; search with a workload without `leave`")
