@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select
@@ -311,12 +311,21 @@ def promoted_run(connection: Connection, suite: str | None) -> str:
 
 
 def noise_profile(connection: Connection, key: NoiseKey, *, before: str | None = None) -> NoiseProfile | None:
-    """Return the newest profile of a key that was measured by `before` (RFC 3339 UTC; None: now), or None."""
+    """Return the newest profile of a key that was measured by `before` (RFC 3339 UTC; None: now), or None.
+
+    A calibration of one part (`--only`) replaces no other part: the newest one with load counts, with the newest
+    disagreements of each kind.
+    """
     profile = tables.noise_profile.c
     known = select(tables.noise_profile).where(profile.key_sha256 == sha256_of(asdict(key)))
     known = known.where(profile.measured_at <= (before or clock.latest(connection)))
-    document = first_document(connection, known.order_by(profile.measured_at.desc(), profile.run_id.desc()))
-    return None if document is None else NoiseProfile.from_json(document)
+    rows_found = fetch(connection, known.order_by(profile.measured_at.desc(), profile.run_id.desc()))
+    found = [NoiseProfile.from_json(_read_profile(row)) for row in rows_found]
+    if not found:
+        return None
+    newest = {one.kind: at.disagreement for at in reversed(found) for one in at.disagreement}
+    kept = tuple(one for kind, of_kind in newest.items() for one in of_kind if one.kind == kind)
+    return replace(next((one for one in found if one.blocks), found[0]), disagreement=kept)
 
 
 # Tables of documents: JSON text beside its SHA-256
@@ -338,4 +347,8 @@ def read_document(row: rows.Row, what: str) -> Any:
 def first_document(connection: Connection, query: Select[*tuple[Any, ...]]) -> Any | None:
     """Return the document of a query's first row; None where it has no rows."""
     found = fetch(connection, query.limit(1))
-    return read_document(found[0], f"the profile of {found[0]['measured_at']}") if found else None
+    return _read_profile(found[0]) if found else None
+
+
+def _read_profile(row: rows.Row) -> Any:
+    return read_document(row, f"the profile of {row['measured_at']}")

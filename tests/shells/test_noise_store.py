@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm
+from benchgate.model.noise import SelfDisagreement
 from benchgate.model.run import Run, RunStatus
 from benchgate.store.database import Address, Database
 from benchgate.store.repository import Store
@@ -39,6 +40,21 @@ def test_newest_of_a_key_counts_and_an_older_one_for_what_was_before(store: Stor
     assert store.noise_profile(first.key) == second
     assert store.noise_profile(first.key, before="2026-11-05T00:00:00Z") == first
     assert store.noise_profile(first.key, before="2026-10-05T00:00:00Z") is None
+
+
+def test_calibration_of_one_part_hides_no_other_part(store: Store) -> None:
+    days = ("2026-11-01T00:00:00Z", "2026-11-10T00:00:00Z", "2026-11-12T00:00:00Z")
+    whole, evals, shadow = (make_noise(finished(store), at) for at in days)
+    alone: dict[str, Any] = {"blocks": 0, "spreads": (), "false_block": None}
+    again = SelfDisagreement("task", "add", 0.5, 8)
+    evals = replace(evals, disagreement=(again,), **alone)
+    shadow = replace(shadow, disagreement=(SelfDisagreement("shadow", "shadow", 0.3, 50),), **alone)
+    for one in (whole, evals, shadow):
+        store.save_noise_profile(one)
+    assert store.noise_profile(whole.key) == replace(whole, disagreement=(again, *shadow.disagreement))
+    load = replace(make_noise(finished(store), "2026-11-13T00:00:00Z"), disagreement=())
+    store.save_noise_profile(load)
+    assert store.noise_profile(load.key) == replace(load, disagreement=(again, *shadow.disagreement))
 
 
 @pytest.mark.parametrize("changed", ["hardware", "engine", "model", "measurement_sha256"])
