@@ -7,10 +7,10 @@ the document is read and hashed instead (`results.own_outcomes`).
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
@@ -116,7 +116,7 @@ def overview(connection: Connection) -> Overview:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Conditions on runs; None is any. `label` may have wildcards; `since` is a day or second of RFC 3339, in UTC."""
+    """Conditions on runs; None is any. `*` in `label` is any text; `since` is a day or second of RFC 3339, in UTC."""
 
     suite: str | None = None
     label: str | None = None
@@ -141,10 +141,11 @@ def list_runs(connection: Connection, chosen: RunFilter) -> list[ListedRun]:
     if chosen.since is not None:
         by_time = by_time.where(run.started_at >= chosen.since)
     outcomes = _own_outcomes(connection)
+    of_label = None if chosen.label is None else re.compile(".*".join(map(re.escape, chosen.label.split("*"))))
     ids = [
         run_id
         for run_id, label in connection.execute(tables.of_suite(by_time, chosen.suite))
-        if (chosen.label is None or fnmatchcase(label or "", chosen.label))
+        if (of_label is None or (label is not None and of_label.fullmatch(label)))
         and (chosen.outcome is None or outcomes.get(run_id) is chosen.outcome)
     ][: chosen.limit]
     rows: dict[str, Row] = {}

@@ -125,6 +125,13 @@ def test_previous_is_never_the_latest_again_nor_an_incomplete_run_beside_a_compl
         assert store.resolve("@previous") == before
 
 
+def test_only_an_asterisk_of_a_label_is_any_text_and_no_label_matches_none(store: Store) -> None:
+    ids = {label: begun(store, label=label) for label in ("pr[1]?", "pr1x", None)}
+    for words, labels in {"pr[1]?": ["pr[1]?"], "pr[1]*": ["pr[1]?"], "pr?": [], "*": ["pr1x", "pr[1]?"]}.items():
+        found = {one.run.id for one in store.list_runs(RunFilter(label=words))}
+        assert found == {ids[label] for label in labels}
+
+
 def test_filters_combine(kept: Kept) -> None:
     store, _, ids = kept
     (one,) = store.list_runs(RunFilter(label="nightly-*", outcome=Outcome.PASS, limit=5))
