@@ -34,7 +34,6 @@ from benchgate.site.pages import (
     reason_without_report,
     run_page,
     suite_page,
-    suite_part,
 )
 from benchgate.site.reports import ReportJob, rendered
 from benchgate.site.trends import Points, chart_inputs, drawn_runs, points_by_suite, trends
@@ -122,12 +121,12 @@ def _parts(
         newest, stands = newest_judging(runs), list(current_promotions(of_suite).values())
         in_series = baseline_series(of_suite)
         service = (in_series or stands)[-1].run_id if stands else None
-        parts[name] = suite_part(
+        parts[name] = SuitePart(
             name,
             [listed[summary.run.id] for summary in reversed(runs)],
             listed_promotions(of_suite, known),
-            newest=newest.run.id if newest is not None else None,
-            in_service=service,
+            newest=listed[newest.run.id] if newest is not None else None,
+            in_service=listed.get(service) if service is not None else None,
             in_series=bool(in_series),
         )
     return parts

@@ -35,7 +35,6 @@ class SuitePart:
     """
 
     name: str
-    folder: str
     runs: Sequence[ListedRun]
     promotions: Sequence[ListedPromotion]
     newest: ListedRun | None
@@ -48,6 +47,11 @@ class SuitePart:
         return len(self.runs)
 
     @property
+    def folder(self) -> str:
+        """Return the path of its folder."""
+        return suite_folder(self.name)
+
+    @property
     def file(self) -> str:
         """Return the path of its page."""
         return f"{self.folder}/{INDEX}"
@@ -56,28 +60,6 @@ class SuitePart:
     def anchor(self) -> str:
         """Return its anchor on the first page."""
         return f"suite-{self.folder.removeprefix('suites/')}"
-
-
-def suite_part(
-    name: str,
-    runs: Sequence[ListedRun],
-    promotions: Sequence[ListedPromotion],
-    *,
-    newest: str | None,
-    in_service: str | None,
-    in_series: bool,
-) -> SuitePart:
-    """Make the part of a suite; `newest` and `in_service` are ids among its runs, which are newest first."""
-    known = {run.run_id: run for run in runs}
-    return SuitePart(
-        name=name,
-        folder=suite_folder(name),
-        runs=runs,
-        promotions=promotions,
-        newest=known[newest] if newest is not None else None,
-        in_service=known.get(in_service) if in_service is not None else None,
-        in_series=in_series,
-    )
 
 
 def index_page(suites: Sequence[SuitePart], promotions: Sequence[ListedPromotion]) -> bytes:

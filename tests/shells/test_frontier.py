@@ -17,7 +17,7 @@ from benchgate.errors import BenchgateError
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, MetricRow, RunStatus
 from benchgate.model.verdict import GuardResult
-from benchgate.site.pages import compared_candidates, frontier_section, suite_page, suite_part
+from benchgate.site.pages import SuitePart, compared_candidates, frontier_section, suite_page
 from benchgate.site.trends import Trends
 from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
@@ -273,7 +273,7 @@ def test_page_of_a_suite_shows_its_candidates_side_by_side(address: str) -> None
     assert frontier_section(None) is None
     assert shown.lines[-1].startswith("The cheapest that passes is q4 (WARN)")
     assert shown.lines[-2].startswith("Note: figures as stored with each run")
-    part = suite_part("tiny-q4", [], [], newest=None, in_service=None, in_series=False)
+    part = SuitePart("tiny-q4", [], [], newest=None, in_service=None, in_series=False)
     nothing = Trends((), (), 0, 0)
     page = suite_page(part, nothing, shown).decode()
     assert '<section id="frontier">' in page
