@@ -237,9 +237,14 @@ def points_by_suite(store: Store) -> dict[str, dict[Kind, list[TrendPoint]]]:
 
 
 def drawn_runs(runs: Sequence[RunSummary], points: Points) -> list[RunSummary]:
-    """Return the newest runs that have a number, oldest first."""
+    """Return the newest runs of the whole suite that have a number, oldest first."""
+    return _measured(runs, points)[-MOST_DRAWN:]
+
+
+def _measured(runs: Sequence[RunSummary], points: Points) -> list[RunSummary]:
+    """Return the runs that have a number; a quick run or one of a part measured something else, and ends no line."""
     measured = {point.run_id for some in points.values() for point in some}
-    return [summary for summary in runs if summary.run.id in measured][-MOST_DRAWN:]
+    return [summary for summary in runs if summary.run.id in measured and summary.run.only_part is None]
 
 
 def chart_inputs(drawn: Sequence[RunSummary], points: Points) -> list[object]:
@@ -281,8 +286,7 @@ def trends(runs: Sequence[RunSummary], points: Points, promoted: frozenset[str])
             of_kind += of_slo if depends_on_slo(kind.metric) else []
             figures.append(_figure(kind, lines[kind], drawn, of_kind, breaks[kind]))
     listed = sorted([*common, *of_slo, *((at, one) for at, _, one in shifts)], key=lambda one: -one[0])
-    measured = len({point.run_id for some in points.values() for point in some})
-    return Trends(tuple(figures), tuple(one for _, one in listed), len(drawn), measured)
+    return Trends(tuple(figures), tuple(one for _, one in listed), len(drawn), len(_measured(runs, points)))
 
 
 def _lines(

@@ -137,6 +137,16 @@ def test_hardware_is_held_against_what_was_last_told_and_addresses_are_one_line_
     ]
 
 
+def test_a_quick_run_or_one_of_a_part_ends_no_line_and_hides_no_level_change() -> None:
+    values = np.exp(np.random.default_rng(1).normal(0, 0.01, 25)) * ([0.1] * 12 + [0.15] * 13)
+    runs = [glance(at) for at in range(24)]
+    for part in (QUICK_LOOK, "load"):
+        other = glance(24, environment={ONLY_PART: part}, measurement_sha256="b" * 64)
+        found = trends([*runs, other], {TTFT: points(values.tolist())}, frozenset())
+        assert [(one.letter, one.run) for one in found.changes] == [("L", "pr-12")]
+        assert (found.drawn, found.measured) == (24, 24)
+
+
 def test_only_the_newest_runs_are_drawn_and_all_are_counted() -> None:
     many = MOST_DRAWN + 5
     found = trends([glance(at) for at in range(many)], {TTFT: points([0.1] * many)}, frozenset())
