@@ -15,19 +15,20 @@ from benchgate.model.noise import NoiseProfile, NoiseSpread
 from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import MIN_CLUSTERS
-from benchgate.stats.distributions import norm_cdf, norm_ppf
+from benchgate.stats.distributions import bisect, norm_cdf, norm_ppf
 from benchgate.stats.evals import ScorePairs, accuracy_regression
 from benchgate.stats.power import (
     LookDecisions,
     effective_items,
     excess_noninferiority_power,
-    excess_sd,
     items_for_power,
     minimum_detectable_difference,
+    minimum_detectable_excess,
+    prompts_for_excess,
     tango_noninferiority_power,
-    values_for_power,
     zero_miss_sample_size,
 )
+from benchgate.stats.proportions import newcombe_difference
 from benchgate.suite.checks import Check
 from benchgate.suite.quality import stage_of_task, verified_name
 from benchgate.suite.schema import Suite
@@ -174,6 +175,7 @@ _NO_FORECAST = {
     "cold_start": "the spread of start times is not known",
 }
 _MOST_DIFFER = 0.999
+_MOST_ITSELF = 0.66
 _WIDER = "ask more items, or accept a wider margin"
 
 
@@ -317,18 +319,17 @@ def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> Check
 
 
 def _excess(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:
-    itself = row.spread or 0.0
+    itself = min(row.spread or 0.0, _MOST_ITSELF)
     if excess_noninferiority_power(n, 0.0, margin, alpha) == 0:
         why = f"with {n:,} {row.n_unit}, even where no answer differs, as much as the margin cannot be ruled out"
         return _never_for_items(replace(row, measure="difference"), why, _WIDER)
-    sd, reach = excess_sd(itself), norm_ppf(1 - alpha)
     return replace(
         row,
         measure="difference",
-        needs=values_for_power(sd, margin, alpha=alpha),
-        sees_80=(reach + norm_ppf(0.8)) * sd / math.sqrt(n),
-        sees_95=(reach + norm_ppf(0.95)) * sd / math.sqrt(n),
-        passes=excess_noninferiority_power(n, min(itself, 0.66), margin, alpha),
+        needs=prompts_for_excess(itself, margin, alpha=alpha),
+        sees_80=minimum_detectable_excess(n, itself, alpha=alpha, power=0.8),
+        sees_95=minimum_detectable_excess(n, itself, alpha=alpha, power=0.95),
+        passes=excess_noninferiority_power(n, itself, margin, alpha),
     )
 
 
@@ -337,13 +338,25 @@ def _excess_sampled(row: CheckPower, margin: float, n: int, twice: int, alpha: f
     if twice == 0:
         return _never_for_items(row, "no prompt is sent to the baseline twice", "raise `shadow.secondary`")
     itself, reach = row.spread or 0.0, norm_ppf(1 - alpha)
-    error = math.sqrt(itself * (1 - itself) * (1 / n + 1 / twice))
+    least = reach / (twice + reach**2)  # error that Wilson's upper limit has even where the baseline never differs
+
+    def error(excess: float) -> float:
+        differs = itself + excess
+        return math.hypot(math.sqrt(differs * (1 - differs) / n), max(math.sqrt(itself * (1 - itself) / twice), least))
+
+    def sees(power: float) -> float | None:
+        distance, most = reach + norm_ppf(power), 1 - itself
+        shown = most > distance * error(most)
+        return bisect(lambda excess: excess >= distance * error(excess), 0.0, most) if shown else None
+
     return replace(
         row,
         measure="difference",
-        sees_80=(reach + norm_ppf(0.8)) * error,
-        sees_95=(reach + norm_ppf(0.95)) * error,
-        passes=norm_cdf(margin / error - reach) if error > 0 else None,
+        sees_80=sees(0.8),
+        sees_95=sees(0.95),
+        passes=norm_cdf(margin / error(0.0) - reach)
+        if itself > 0
+        else float(newcombe_difference(0, n, 0, twice, alpha).upper < margin),
         note=f"the baseline gets {twice:,} of the {n:,} prompts twice",
     )
 

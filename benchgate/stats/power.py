@@ -117,15 +117,30 @@ def minimum_detectable_difference(
     return bisect(enough, 0.0, 1.0) if enough(1.0) else None
 
 
-def values_for_power(sd: float, difference: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
-    """Return the independent paired values whose mean shows a difference: n = ((z(1-alpha) + z(power))·sd/difference)².
+def prompts_for_excess(itself: float, excess: float, *, alpha: float = 0.05, power: float = 0.95) -> int:
+    """Return the prompts needed to show an excess disagreement, each answered twice by the baseline.
 
-    For the excess disagreement of a shadow comparison, sd is that of x - y over prompts.
+    n = ((z(1-alpha)·√v0 + z(power)·√v1) / excess)², rounded up, as in `items_for_power`. A prompt's x - y is -1/2 with
+    probability `itself` and +1 with itself/2 + excess, so its variance is v1 = 3/4·itself + excess - excess². The test
+    of no excess takes v0 = 3/4·itself + excess/2 from as many differing prompts.
     """
     _check(alpha, power)
-    if not (sd >= 0 and difference > 0):
-        raise ValueError(f"sd {sd!r} and difference {difference!r}: expected sd of 0 or more, difference above 0")
-    return max(1, math.ceil(((norm_ppf(1 - alpha) + norm_ppf(power)) * sd / difference) ** 2))
+    if not (itself >= 0 and 0 < excess <= 1):
+        raise ValueError(f"itself={itself!r}, excess={excess!r}: expected itself of 0 or more, 0 < excess <= 1")
+    known = 0.75 * itself
+    spread = norm_ppf(1 - alpha) * math.sqrt(known + excess / 2)
+    spread += norm_ppf(power) * math.sqrt(known + excess - excess**2)
+    return math.ceil((spread / excess) ** 2)
+
+
+def minimum_detectable_excess(n: int, itself: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
+    """Return the smallest excess that `n` prompts show by `prompts_for_excess`; None when none possible is enough."""
+
+    def enough(excess: float) -> bool:
+        return prompts_for_excess(itself, excess, alpha=alpha, power=power) <= n
+
+    most = 1 - itself / _MOST_ODD  # the other prompts, on which the baseline agrees with itself
+    return bisect(enough, 0.0, most) if most > 0 and enough(most) else None
 
 
 def _check(alpha: float, power: float) -> None:
@@ -229,11 +244,6 @@ def excess_noninferiority_power(n: int, itself: float, margin: float, alpha: flo
     if itself == 0:
         return float(shown(0, 0))
     return _over_differing(n, itself / _MOST_ODD, 1 / 3, shown)
-
-
-def excess_sd(itself: float) -> float:
-    """Return the deviation of one prompt's excess x - y for an equal candidate: √(itself/2 + itself/4)."""
-    return math.sqrt(0.75 * itself)
 
 
 def effective_items(n: int, clusters: int, alike: float) -> int:

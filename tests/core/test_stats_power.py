@@ -7,15 +7,16 @@ import math
 import numpy as np
 import pytest
 
+from benchgate.stats.distributions import binom_sf
 from benchgate.stats.means import paired_t
 from benchgate.stats.power import (
     blocks_for_power,
-    excess_sd,
     items_for_power,
     minimum_detectable_difference,
+    minimum_detectable_excess,
     minimum_detectable_regression,
     paired_t_power,
-    values_for_power,
+    prompts_for_excess,
 )
 
 
@@ -130,10 +131,20 @@ def test_the_smallest_difference_of_items_is_the_one_that_takes_so_many() -> Non
     assert minimum_detectable_difference(1, 0.05) is None
 
 
-@pytest.mark.parametrize(("itself", "excess", "prompts"), [(0.05, 0.02, 1000), (0.3, 0.05, 974)])
-def test_prompts_for_an_excess(itself: float, excess: float, prompts: int) -> None:
-    # (3.29 sd / e)²: 2 points over 5 % are seen with 95 % in about a thousand
-    assert values_for_power(excess_sd(itself), excess) == pytest.approx(prompts, rel=0.02)
+@pytest.mark.parametrize(("n", "itself"), [(1000, 0.0), (1000, 0.05), (400, 0.3)])
+def test_the_smallest_excess_is_shown_as_often_as_is_said(n: int, itself: float) -> None:
+    excess = minimum_detectable_excess(n, itself, power=0.8)
+    assert excess is not None
+    assert prompts_for_excess(itself, excess, power=0.8) == pytest.approx(n, abs=1)
+    shares = [itself / 2 + excess, itself, 1 - 1.5 * itself - excess]
+    drawn = np.random.default_rng(5).multinomial(n, shares, size=2000).tolist()
+    shown = [binom_sf(more - 1, more + fewer, 1 / 3) <= 0.05 for more, fewer, _ in drawn]
+    assert np.mean(shown) == pytest.approx(0.8, abs=0.08)  # rather less: the exact test spends less than 5 %
+
+
+def test_no_excess_is_enough_for_a_few_prompts() -> None:
+    assert minimum_detectable_excess(2, 0.05) is None
+    assert minimum_detectable_excess(1000, 0.7) is None
 
 
 def test_powers_of_what_cannot_be_are_refused() -> None:
@@ -143,5 +154,5 @@ def test_powers_of_what_cannot_be_are_refused() -> None:
         blocks_for_power(0.1, 0.0)
     with pytest.raises(ValueError, match="discordance"):
         minimum_detectable_difference(0, 0.05)
-    with pytest.raises(ValueError, match="difference"):
-        values_for_power(0.1, 0.0)
+    with pytest.raises(ValueError, match="excess"):
+        prompts_for_excess(0.1, 0.0)
