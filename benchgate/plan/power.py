@@ -6,7 +6,7 @@ The arithmetic is that of the gate (`stats`), the checks are those that it will 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -293,18 +293,23 @@ def _by_blocks(
     margin: float,
     rule: DecisionRule,
     number: int,
+    sd_at: Callable[[float], float] | None = None,
 ) -> tuple[CheckPower, LookDecisions]:
-    """Return the power of paired blocks (or groups of them) of this spread, on the scale of differences."""
+    """Return the power of paired blocks (or groups of them) of this spread, on the scale of differences.
+
+    `sd_at` is their spread at a regression, where that grows with it.
+    """
     course = simulate_looks(counts, np.random.default_rng([_SEED, number]))
     looked = decide_looks(course, blocks.looks, rule, sd=sd)
     tail = blocks.last_tail
     sides = 2 if rule.two_sided else 1  # each of which may err half as often
+    at_margin = sd if sd_at is None else sd_at(margin)
     row = replace(
         row,
         has=counts[-1],
-        needs=blocks_for_power(sd, margin, alpha=tail, power=1 - 0.05 / sides),
-        sees_80=minimum_detectable_regression(counts[-1], sd, alpha=tail / sides, power=0.8),
-        sees_95=minimum_detectable_regression(counts[-1], sd, alpha=tail / sides, power=0.95),
+        needs=blocks_for_power(at_margin, margin, alpha=tail, power=1 - 0.05 / sides),
+        sees_80=minimum_detectable_regression(counts[-1], sd, alpha=tail / sides, power=0.8, sd_at=sd_at),
+        sees_95=minimum_detectable_regression(counts[-1], sd, alpha=tail / sides, power=0.95, sd_at=sd_at),
         passes=stopping_rates([looked], blocks.looks).promoted,
         spread=sd,
     )
@@ -335,7 +340,11 @@ def _share_margin_power(
     limit_sd = by_chance * math.sqrt(design_effect)
     least_sd = limit_sd if spread is None else min(sd, limit_sd)
     rule = _rule(one, margin, least_sd=least_sd, lump=_LUMP / min(requests))
-    row, looked = _by_blocks(row, blocks, blocks.looks.blocks, sd, margin, rule, number)
+
+    def sd_at(harm: float) -> float:  # with so many more misses of the candidate, which vary more
+        return math.sqrt(sd**2 + max(0.0, harm * (1 - 2 * misses - harm)) / min(requests))
+
+    row, looked = _by_blocks(row, blocks, blocks.looks.blocks, sd, margin, rule, number, sd_at)
     row = replace(
         row,
         n_unit="requests",

@@ -59,14 +59,19 @@ def paired_t_power(n: int, sd: float, harm: float, *, alpha: float = 0.05) -> fl
     return float(1 - nctdtr(n - 1, harm * math.sqrt(n) / sd, t_ppf(1 - alpha, n - 1)))
 
 
-def minimum_detectable_regression(n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
-    """Return the smallest mean regression that `n` paired differences show with this power; None below two."""
+def minimum_detectable_regression(
+    n: int, sd: float, *, alpha: float = 0.05, power: float = 0.8, sd_at: Callable[[float], float] | None = None
+) -> float | None:
+    """Return the smallest mean regression that `n` paired differences show with this power; None below two.
+
+    `sd_at` is the deviation at a regression, for differences that vary more the larger it is.
+    """
     _check(alpha, power)
     if n < 2:
         return None
 
     def shown(harm: float) -> bool:
-        return paired_t_power(n, sd, harm, alpha=alpha) >= power
+        return paired_t_power(n, sd if sd_at is None else sd_at(harm), harm, alpha=alpha) >= power
 
     error = sd / math.sqrt(n)
     high = error

@@ -22,6 +22,7 @@ from benchgate.plan.preview import Preview, preview
 from benchgate.plan.schedule import Plan, make_plan
 from benchgate.stats.means import paired_t
 from benchgate.stats.power import paired_t_power
+from benchgate.stats.proportions import poisson_rates_p
 from benchgate.stats.sequential import look_alphas
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import Noise, measured
@@ -111,6 +112,20 @@ def test_what_it_says_of_shares_is_what_the_gates_limits_do(misses: float, margi
         assert found is not None
         passed.append(found[0].upper < margin)
     assert told_so == pytest.approx(np.mean(passed), abs=0.1)  # three standard errors of so many gates
+
+
+@pytest.mark.parametrize(("blocks", "requests"), [(5, 50), (10, 100)])
+def test_the_smallest_loss_of_a_share_is_shown_as_often_as_is_said(blocks: int, requests: int) -> None:
+    load = {"blocks": blocks, "sweep": [{"stage": "c4", "concurrency": 4, "requests": requests}]}
+    loss = only(load_suite({"metric": "error_rate", "margin": "10 points"}, ERRORS, load=load)).sees_80
+    assert loss is not None
+    drawn = np.random.default_rng(7).binomial(requests, [[0.01], [0.01 + loss]], size=(600, blocks, 2, 1))[..., 0]
+    shown = []
+    for theirs, ours in drawn.transpose(0, 2, 1):
+        test, total = paired_t((ours - theirs) / requests, 0.05), blocks * requests
+        assert test is not None
+        shown.append(max(test.p_value, poisson_rates_p(int(ours.sum()), total, int(theirs.sum()), total)) <= 0.05)
+    assert np.mean(shown) == pytest.approx(0.8, abs=0.06)
 
 
 def test_a_throughput_loses_what_a_latency_gains() -> None:
