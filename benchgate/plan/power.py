@@ -62,9 +62,6 @@ _ENOUGH_PAIRS = 8
 """Least pairs of a spread that may refuse a plan: 8 give it within a factor of 2, two within one of 32 (95% limits)."""
 _SEED = 0x706C616E  # fixed seed of the simulation, so that a plan reports the same everywhere
 _FEWEST = 2
-_LUMP = 0.5**0.5
-"""Extra width, in misses, of exact limits of two shares over the normal law's: 1 / n of one of the two, in the root of
-their sum of squares."""
 _LEAST_SD = 1e-6  # smaller spreads count as none: two sides that agree to the last digit
 
 
@@ -339,7 +336,7 @@ def _share_margin_power(
     design_effect = 1 + math.sqrt(2 / (blocks.most - 1)) / math.sqrt(2 * math.pi)
     limit_sd = by_chance * math.sqrt(design_effect)
     least_sd = limit_sd if spread is None else min(sd, limit_sd)
-    rule = _rule(one, margin, least_sd=least_sd, lump=_LUMP / min(requests))
+    rule = _rule(one, margin, least_sd=least_sd, lump=design_effect / min(requests))
 
     def sd_at(harm: float) -> float:  # with so many more misses of the candidate, which vary more
         return math.sqrt(sd**2 + max(0.0, harm * (1 - 2 * misses - harm)) / min(requests))

@@ -302,7 +302,7 @@ class DecisionRule:
     margin: float
     breach: bool = False  # tests against the margin and not against 0
     least_sd: float = 0.0  # least deviation that limits are computed with
-    lump: float = 0.0  # over the number of blocks, added to half-widths: counts are whole numbers
+    lump: float = 0.0  # one miss, of its block's requests; over the effective number of blocks it widens exact limits
     two_sided: bool = False  # a gain beyond the margin is a difference too
 
 
@@ -393,11 +393,14 @@ def stopping_rates(checks: Sequence[LookDecisions], looks: LookSchedule) -> Stop
 def _half_widths(
     course: SimulatedLooks, looks: LookSchedule, rule: DecisionRule, sd: float, sides: int = 1
 ) -> FloatArray:
-    """Return the half-widths of the limits at each look; of two sides, each has half the error."""
-    pairs = zip(course.counts, looks.tails, strict=True)
-    quantiles = [t_ppf(1 - tail / sides, max(count - 1, 1)) for count, tail in pairs]
-    counts = np.asarray(course.counts)
-    scale = np.array(quantiles) / np.sqrt(counts)
-    reach: FloatArray = np.maximum(sd * course.deviations * scale, rule.least_sd * scale + rule.lump / counts)
+    """Return the half-widths of the limits at each look; of two sides, each has half the error.
+
+    The effective number of blocks is that of `stats.clusters.effective_sample_size`, smaller by (t/z)² for few blocks.
+    """
+    pairs = [(count, tail / sides) for count, tail in zip(course.counts, looks.tails, strict=True)]
+    quantiles = np.array([t_ppf(1 - tail, max(count - 1, 1)) for count, tail in pairs])
+    counts, normal = np.asarray(course.counts), np.array([norm_ppf(1 - tail) for _, tail in pairs])
+    scale, lump = quantiles / np.sqrt(counts), rule.lump * (quantiles / normal) ** 2 / counts
+    reach: FloatArray = np.maximum(sd * course.deviations * scale, rule.least_sd * scale + lump)
     reach[:, counts < 2] = np.inf
     return reach

@@ -97,15 +97,20 @@ def test_what_it_says_of_an_equal_candidate_is_what_the_gate_does() -> None:
     assert row.passes == pytest.approx(at_the_end, abs=0.01)
 
 
-@pytest.mark.parametrize(("misses", "margin", "requests"), [(0.01, 0.01, 100), (0.05, 0.03, 60)])
-def test_what_it_says_of_shares_is_what_the_gates_limits_do(misses: float, margin: float, requests: int) -> None:
-    sweep = [{"stage": "c4", "concurrency": 4, "requests": requests}]
+@pytest.mark.parametrize(
+    ("misses", "margin", "requests", "blocks"),
+    [(0.01, 0.01, 100, 10), (0.05, 0.03, 60, 10), (0.01, 0.03, 60, 5), (0.01, 0.03, 100, 4)],
+)
+def test_what_it_says_of_shares_is_what_the_gates_limits_do(
+    misses: float, margin: float, requests: int, blocks: int
+) -> None:
+    load = {"blocks": blocks, "sweep": [{"stage": "c4", "concurrency": 4, "requests": requests}]}
     check = {"metric": "goodput" if misses == 0.05 else "error_rate", "margin": f"{margin * 100:g} points"}
-    told_so = only(load_suite(check, ERRORS, load={"sweep": sweep})).passes
-    drawn = np.random.default_rng(6).binomial(requests, misses, size=(300, 2, 10))
+    told_so = only(load_suite(check, ERRORS, load=load)).passes
+    drawn = np.random.default_rng(6).binomial(requests, misses, size=(300, 2, blocks))
     passed = []
     for theirs, ours in drawn:
-        mine, other = (Counts(tuple(arm.tolist()), (requests,) * 10) for arm in (ours, theirs))
+        mine, other = (Counts(tuple(arm.tolist()), (requests,) * blocks) for arm in (ours, theirs))
         test = paired_t((ours - theirs) / requests, 0.05)
         assert test is not None
         found = widened(test.limits, mine, other, 0.05)

@@ -142,8 +142,8 @@ def test_limits_are_never_narrower_than_chance_allows() -> None:
     assert alone == pytest.approx(1.0, abs=0.01)
     assert held == 0
     lumped = stopping_rates(
-        [decide_looks(course, looks, DecisionRule(0.05, lump=0.26), sd=0.01)], looks
-    ).promoted  # 0.052 over five blocks
+        [decide_looks(course, looks, DecisionRule(0.05, lump=0.155), sd=0.01)], looks
+    ).promoted  # 0.052 over five blocks that are worth three, (1.64 / 2.13)² of them
     assert lumped == pytest.approx(0.3, abs=0.05)
 
 
