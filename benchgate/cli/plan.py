@@ -295,7 +295,7 @@ def _how_much(found: Preview) -> str:
     least, most = found.totals.least.usd, found.totals.most.usd
     if least is not None and most is not None:
         return _span(f"${_cents(least)}", f"${_cents(most)}")
-    return "no price set" if found.usd_per_hour is None else f"${_cents(found.usd_per_hour)} an hour"
+    return "no hourly price" if found.usd_per_hour is None else f"${_cents(found.usd_per_hour)} an hour"
 
 
 def _total_lines(found: RunCostRange) -> list[str]:

@@ -127,7 +127,7 @@ def test_a_plan_tells_what_each_check_shows_in_lines_that_fit(tmp_path: Path) ->
     assert max(map(len, told[: next(n for n, line in enumerate(told) if line.startswith("client"))])) <= 100
     assert any(line.startswith("(e2e-p50@r100) ") and " 20 % " in line and "~4.24 %" in line for line in told)
     head = result.stdout.splitlines()[0]
-    assert "of load if each stream gets 30 tokens/s; no price set; nothing was sent" in head
+    assert "of load if each stream gets 30 tokens/s; no hourly price; nothing was sent" in head
     found = json.loads(here(tmp_path, "plan", "suite.yaml", "--format", "json").stdout)
     by_id = {check["id"]: check for check in found["checks"]}
     assert (by_id["ttft-p50@r100"]["short"], by_id["ttft-p50@r100"]["source"]) == ("assumed", "assumed")
