@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchgate.model.noise import SelfDisagreement
@@ -11,6 +12,7 @@ from benchgate.plan.check_power import CheckPower
 from benchgate.plan.items import Piece, PlannedTask, ShadowPrompt
 from benchgate.plan.power import shortfalls
 from benchgate.plan.schedule import Plan
+from benchgate.stats.clusters import mean_share_limits
 from benchgate.suite.schema import Suite
 from tests.core.test_plan_power import Line, calibrated, only, told
 from tests.fakes.evals import suite_of
@@ -100,6 +102,17 @@ def test_a_floor_that_even_all_right_answers_do_not_show() -> None:
     assert evals({"metric": "accuracy", "min": "99%"}, task("t", 299)).short is None
     whole = evals({"metric": "accuracy", "min": "100%"}, task("t", 5000))
     assert (whole.short, whole.needs, whole.remedy) == ("certain", None, "give it a lower bound")
+
+
+def test_a_floor_of_tasks_of_unlike_sizes_is_that_of_the_gates_limits() -> None:
+    limits = mean_share_limits([np.ones(20), np.ones(1000)], [None, None], 0.05)
+    assert limits is not None
+    assert limits[0].lower == pytest.approx(0.9625, abs=1e-4)
+    tasks = task("t", 20), task("u", 1000)
+    assert evals({"metric": "accuracy", "min": "96.2%"}, *tasks).short is None
+    row = evals({"metric": "accuracy", "min": "96.3%"}, *tasks)
+    assert row.short == "certain"
+    assert "even where all 1,020 items are right, the share may be as low as 96.3 %" in (row.cannot or "")
 
 
 def test_flips_and_scores() -> None:
