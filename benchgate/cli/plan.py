@@ -302,7 +302,7 @@ def _total_lines(found: RunCostRange) -> list[str]:
     """Return requests and tokens, from the first interim analysis to the last."""
     least, most = found.least, found.most
     sent = f"{_span(f'{least.requests:,}', f'{most.requests:,}')} requests"
-    if most.blocks:
+    if most.input_tokens or most.output_tokens:
         tokens = _span(f"{least.input_tokens:,}", f"{most.input_tokens:,}")
         sent = f"{sent}, {tokens} tokens in and at most {most.output_tokens:,} out of the load"
     return _wrapped("total", sent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import Arm
@@ -45,7 +45,7 @@ class RunCost:
 
 @dataclass(frozen=True, slots=True)
 class RunCostRange:
-    """Least and most cost of a run, equal for a fixed number of blocks."""
+    """Least and most cost of a run, equal for a fixed number of blocks; a capacity search counts in `most.requests`."""
 
     least: RunCost
     most: RunCost
@@ -81,7 +81,8 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
             usd=_usd(suite, seconds),
         )
         amounts.append(amount)
-    return RunCostRange(amounts[0], amounts[-1], source)
+    most_requests = amounts[-1].requests + _most_searched(suite) * arms
+    return RunCostRange(amounts[0], replace(amounts[-1], requests=most_requests), source)
 
 
 def input_tokens(suite: Suite, stages: Sequence[PlannedStage]) -> int:

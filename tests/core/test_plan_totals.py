@@ -33,6 +33,14 @@ def test_totals_are_from_the_first_look_to_the_last() -> None:
     assert (again.least.seconds, again.most.seconds, again.seconds_from) == (300.0, 1200.0, "run run-1")
 
 
+def test_a_capacity_search_counts_in_what_a_run_sends_at_most() -> None:
+    search = {"capacity": {"over": "rate", "from": "1/s", "to": "64/s"}}
+    for load in (search, {**search, "sweep": None, "blocks": None}):
+        found = seen(load_suite({"metric": "capacity", "margin": "10%"}, load=load))
+        assert found.capacity_requests > 10_000
+        assert found.totals.most.requests == found.totals.least.requests + found.capacity_requests
+
+
 def test_time_and_money_are_unknown_where_something_of_them_is() -> None:
     closed = seen(load_suite(TTFT, ERRORS)).totals
     assert (closed.most.seconds, closed.most.usd, closed.seconds_from) == (None, None, None)
