@@ -65,6 +65,17 @@ def test_a_mistake_in_the_suites_slo_is_told_once() -> None:
     assert told.count("is not a duration") == 1
 
 
+def test_a_target_of_all_requests_is_none_that_a_search_can_show() -> None:
+    text = TEXT.replace("target: 99%", "target: 100%").replace("load:\n", "load:\n  capacity: CAPACITY\n")
+    search = "{over: rate, from: 1/s, to: 8/s}"
+    told = problems("{ttft: 300ms}", text.replace("CAPACITY", search))
+    assert "s.yaml:5:13: load.capacity: the target of the `slo` is 100%" in told
+    own = text.replace("CAPACITY", search.replace("}", ", target: 99%}")).replace("SLO", "{ttft: 300ms}")
+    suite = parse_suite(own, "s.yaml")
+    assert suite.load is not None
+    assert suite.load.capacity is not None
+
+
 def test_a_stored_class_means_what_it_meant() -> None:
     stored = parse_suite(TEXT.replace("SLO", "{ttft: 300ms}"), "s.yaml").to_stored()
     own = stored["load"]["sweep"][0]["classes"]["people"]["slo"]

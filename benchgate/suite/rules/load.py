@@ -300,6 +300,9 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
     path = ("load", "capacity")
     if suite.slo is None:
         yield Fault(path, "a capacity is the load at which enough requests meet the `slo`, which is missing; add it")
+    elif capacity.target_ratio is None and suite.slo.target_ratio == 1:
+        missed = "the target of the `slo` is 100%, which one bad request in a million misses"
+        yield Fault(path, f"{missed}; give the search a `target` of its own, like 99%")
     for number, stage in enumerate(suite.load.sweep):
         if stage.name == CAPACITY_STAGE:
             message = f'the name "{stage.name}" is that of the stages of `load.capacity`; name this stage differently'
