@@ -257,10 +257,11 @@ def _planned_items(name: str, suite: Suite, plan: Plan) -> list[PlannedTask]:
 
 
 def _prompts_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
-    check, alpha, n = one.check, suite.gate.alpha, len(plan.shadow)
+    check, alpha = one.check, suite.gate.alpha
+    n = sum(check.metric != "shadow_validity" or prompt.requests_form for prompt in plan.shadow)
     row = replace(row, n_unit="prompts", has=n)
     if suite.shadow is None or n == 0:
-        return replace(row, note="no forecast: there are no prompts")
+        return replace(row, note="no forecast: there are no prompts for it")
     if check.margin is None:
         return _floor(row, check.slo_value or 0.0, alpha)
     if check.metric != "shadow_excess":

@@ -32,6 +32,12 @@ class ShadowPrompt:
     stratum: str | None = None  # slice of the traffic that it was sampled from
     once: bool = False  # the baseline gets it once, not twice
 
+    @property
+    def requests_form(self) -> bool:
+        """Return True if it requests an answer form, JSON or calls of tools."""
+        requested = self.fields.get("response_format")
+        return bool(self.fields.get("tools")) or (isinstance(requested, Mapping) and requested.get("type") != "text")
+
     def ask(self, max_tokens: int) -> ModelRequest:
         """Build the request, not streamed; `max_tokens` applies if the prompt has no limit of its own."""
         limit = self.max_tokens or max_tokens

@@ -78,12 +78,8 @@ def form_problems(fields: Mapping[str, object]) -> list[str]:
 
 def unmeasurable_checks(suite: Suite, prompts: Sequence[ShadowPrompt]) -> Iterator[Problem]:
     """Yield a problem for each check of the answer form if no prompt requests one."""
-    if suite.shadow is None:
+    if suite.shadow is None or any(prompt.requests_form for prompt in prompts):
         return
-    for prompt in prompts:
-        requested = prompt.fields.get("response_format")
-        if prompt.fields.get("tools") or (isinstance(requested, Mapping) and requested.get("type") != "text"):
-            return
     for number, check in enumerate(suite.gate.checks):
         if check.metric == "shadow_validity":
             what = f"no prompt of {suite.shadow.prompts} requests an answer form (`response_format` or `tools`)"

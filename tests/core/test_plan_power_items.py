@@ -150,8 +150,10 @@ def shadow_suite(check: Line, **shadow: Any) -> Suite:
     )
 
 
-def prompts(n: int, once: int = 0) -> Plan:
-    return Plan(0, (), (), (), tuple(ShadowPrompt(str(i), "p", once=i < once) for i in range(n)))
+def prompts(n: int, once: int = 0, forms: int = 0) -> Plan:
+    fields = {"response_format": {"type": "json_object"}}
+    rows = (ShadowPrompt(str(i), "p", once=i < once, fields=fields if i < forms else {}) for i in range(n))
+    return Plan(0, (), (), (), tuple(rows))
 
 
 def test_recorded_prompts_by_how_their_answers_are_compared() -> None:
@@ -179,15 +181,19 @@ def test_recorded_prompts_by_how_their_answers_are_compared() -> None:
     )  # fmt: skip
     assert quiet.passes == 0.0  # without any difference, 50 and 100 prompts leave an excess of 2.6 points possible
     assert (quiet.sees_80 or 0) > 0.03
-    assert only(shadow_suite(excess), prompts(0)).note == "no forecast: there are no prompts"
+    assert only(shadow_suite(excess), prompts(0)).note == "no forecast: there are no prompts for it"
     assert only(shadow_suite(excess), prompts(30)).short == "certain"
 
 
 def test_validity_and_a_judges_losses_are_items_like_any_other() -> None:
-    validity = only(shadow_suite({"metric": "shadow_validity", "margin": "2 points"}), prompts(1348))
-    assert validity.needs == 1348
-    assert only(shadow_suite({"metric": "shadow_validity", "margin": "2 points"}), prompts(30)).short == "certain"
-    assert only(shadow_suite({"metric": "shadow_validity", "min": "99%"}), prompts(100)).short == "certain"
+    margin = shadow_suite({"metric": "shadow_validity", "margin": "2 points"})
+    validity = only(margin, prompts(1348, forms=1348))
+    assert (validity.has, validity.needs) == (1348, 1348)
+    # only prompts that request a form are judged by it
+    few = only(margin, prompts(1348, forms=30))
+    assert (few.has, few.short) == (30, "certain")
+    assert only(shadow_suite({"metric": "shadow_validity", "min": "99%"}), prompts(500, forms=100)).short == "certain"
+    assert only(margin, prompts(500)).note == "no forecast: there are no prompts for it"
     judge_spec = {"url": "http://j", "model": "j", "send_text": True}
     losses = only(shadow_suite({"metric": "judge_loss", "margin": "5 points"}, judge=judge_spec), prompts(400))
     assert losses.spread == pytest.approx(0.136)
