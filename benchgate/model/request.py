@@ -136,6 +136,11 @@ class ModelRequest:
     recorded: bool = False  # written by people: stored by its digest, never by its text
 
     @property
+    def requests_form(self) -> bool:
+        """Return True if the validity of the answer is judged."""
+        return self.schema is not None or bool(self.fields.get("tools"))
+
+    @property
     def prompt(self) -> str | None:
         """Return the text of a request that is a single text; None for any other."""
         spec = ENDPOINTS[self.endpoint]

@@ -32,7 +32,6 @@ from benchgate.plan.check_power import (
     item_power,
     unknown_power,
 )
-from benchgate.plan.model import GeneratedRequests
 from benchgate.plan.schedule import Plan
 from benchgate.stats.power import (
     DecisionRule,
@@ -175,6 +174,7 @@ class PlannedLoad:
     looks: LookSchedule
     requests: Mapping[str, tuple[int, ...]]
     sessions: Mapping[str, tuple[int, ...]]  # conversations and agent sessions; 0 without any
+    forms: Mapping[str, tuple[int, ...]]  # requests of an answer form, which alone have a validity
 
     @property
     def most(self) -> int:
@@ -195,32 +195,32 @@ def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
     if suite.load is None or not plan.blocks:
         return None
     looks = suite.load.looks or (len(plan.blocks),)
-    counts: dict[str, list[int]] = {}
-    sessions: dict[str, list[int]] = {}
+    found: list[dict[str, list[int]]] = [{}, {}, {}]
     for block in plan.blocks:
         for stage in block.stages:
             for group in stage.classes:
-                if not group.background:
-                    requests = () if isinstance(group.requests, GeneratedRequests) else group.requests
-                    stays = (
-                        sum(r.leave is None and r.item is None for r in requests) if requests else len(group.requests)
-                    )
-                    counts.setdefault(stage.observed_as(group), []).append(stays)
-                    begun = sum(request.turn is not None and request.turn.turn == 0 for request in requests)
-                    sessions.setdefault(stage.observed_as(group), []).append(begun)
+                if group.background:
+                    continue
+                kept = [request for request in group.sample if request.leave is None and request.item is None]
+                begun = sum(request.turn is not None and request.turn.turn == 0 for request in group.sample)
+                numbers = len(kept), begun, sum(request.ask.requests_form for request in kept)
+                for each, number in zip(found, numbers, strict=True):
+                    each.setdefault(stage.observed_as(group), []).append(round(number * group.per_sampled))
     tails = look_alphas([look / looks[-1] for look in looks], suite.gate.alpha)
-    for each in (counts, sessions):  # of the region with the fewest
+    for each in found:  # of the region with the fewest
         each |= {
-            region_name(name, region): [count // len(suite.regions) for count in found]
-            for name, found in tuple(each.items())
+            region_name(name, region): [count // len(suite.regions) for count in counts]
+            for name, counts in tuple(each.items())
             for region in suite.regions
         }
-    by_name = ({name: tuple(found) for name, found in each.items()} for each in (counts, sessions))
+    by_name = ({name: tuple(counts) for name, counts in each.items()} for each in found)
     return PlannedLoad(LookSchedule(looks, tails), *by_name)
 
 
 def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad, known: KnownNoise) -> PowerRow:
     """Return the power of a check on load; `number` selects its own random stream."""
+    if one.check.metric == "validity":
+        blocks = replace(blocks, requests=blocks.forms)
     if one.check.metric not in SESSION_METRICS:
         return _load_power(number, one, suite, blocks, known)
     found = _load_power(number, one, suite, replace(blocks, requests=blocks.sessions), known)  # one value each

@@ -67,10 +67,9 @@ class AnswerForm:
 
 def form_of_request(ask: ModelRequest) -> AnswerForm | None:
     """Return the form of the answers to a planned request. None if their validity is not judged."""
-    tools = ask.fields.get("tools")
-    if ask.schema is None and not tools:
+    if not ask.requests_form:
         return None
-    return AnswerForm(ask.schema, tools=tools, tool_choice=ask.fields.get("tool_choice"))
+    return AnswerForm(ask.schema, tools=ask.fields.get("tools"), tool_choice=ask.fields.get("tool_choice"))
 
 
 def form_of_fields(fields: Mapping[str, object]) -> AnswerForm:

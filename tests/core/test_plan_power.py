@@ -17,6 +17,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.pipeline.forecast import judged_checks
 from benchgate.plan.check_power import NO_KNOWN_NOISE, CheckPower, KnownNoise
 from benchgate.plan.items import PlannedTask
+from benchgate.plan.model import PlannedBlock
 from benchgate.plan.power import PowerForecast, forecast_power, shortfalls
 from benchgate.plan.preview import Preview, preview
 from benchgate.plan.schedule import Plan, make_plan
@@ -390,6 +391,24 @@ def test_clients_that_leave_are_in_no_share() -> None:
     workload = {"input": "8 tokens", "output": "10 tokens", "leave": {"share": "50%", "after": "2 tokens"}}
     row = only(load_suite({"metric": "error_rate", "max": "5%"}, load={"workload": workload}))
     assert row.has == 300
+
+
+def test_only_requests_of_a_form_are_in_the_validity() -> None:
+    workload = {"input": "8 tokens", "output": "10 tokens", "schema": {"type": "object"}}
+    suite = load_suite({"metric": "validity", "min": "95%"}, ERRORS, load={"workload": workload})
+    plan = make_plan(suite)
+
+    def without_form(block: PlannedBlock) -> PlannedBlock:
+        (stage,) = block.stages
+        requests = tuple(
+            request if request.index % 20 == 0 else replace(request, ask=replace(request.ask, schema=None))
+            for request in stage.only.requests
+        )
+        return replace(block, stages=(replace(stage, classes=(replace(stage.only, requests=requests),)),))
+
+    assert only(suite, plan).has == 600
+    validity, errors = told(suite, replace(plan, blocks=tuple(map(without_form, plan.blocks)))).checks
+    assert (validity.has, validity.short, errors.has) == (30, "certain", 600)
 
 
 def test_eval_items_among_the_requests_of_a_stage_add_to_its_rate() -> None:
