@@ -111,7 +111,7 @@ def parse_count(text: object) -> int:
 
 
 def parse_price_usd_per_hour(text: object) -> float:
-    """`"$32/h"` → 32.0, the price of the whole deployment per hour."""
+    """`"$32/h"` → 32.0, dollars per hour."""
     return _quantity(_match(_PRICE, text, "price", '"$32/h"'), "price")
 
 

@@ -89,10 +89,9 @@ def demand_from_hours(per_s: Sequence[float]) -> Demand:
     if not rates.size:
         raise ValueError("there is no hour of traffic")
     p95, peak = float(np.quantile(rates, 0.95, method="inverted_cdf")), float(rates.max())
-    rises = np.diff(rates)
-    growth = float(rises.max()) / _SECONDS_PER_HOUR if rises.size else None
+    growth = float(np.diff(rates).max(initial=0.0)) / _SECONDS_PER_HOUR if rates.size > 1 else None
     mean = min(float(rates.mean()), peak)  # the mean of equal rates may be rounded up
-    return Demand(mean, p95, peak, None if growth is None else max(0.0, growth))
+    return Demand(mean, p95, peak, growth)
 
 
 @dataclass(frozen=True, slots=True)
