@@ -15,7 +15,7 @@ from benchgate.load.material import read_inputs
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import TASK_METRICS
 from benchgate.model.noise import NoiseProfile, noise_key
-from benchgate.model.run import LOAD_ENDED, RESUMED, Run, RunStatus
+from benchgate.model.run import LOAD_ENDED, LOOK, RESUMED, Run, RunStatus
 from benchgate.pipeline.environment import environment_facts, known_client_at, utc_now
 from benchgate.pipeline.preflight import written_problems
 from benchgate.plan.check_power import NO_KNOWN_NOISE, EarlierRun, JudgedCheck, KnownNoise
@@ -196,4 +196,5 @@ def _earlier_run(store: Store, run: Run) -> EarlierRun | None:
     ends = [data.get("blocks") for kind, data in events if kind == LOAD_ENDED]
     load = Suite.from_stored(run.suite).load
     blocks = ends[-1] if ends and isinstance(ends[-1], int) else (load.blocks if load is not None else 0)
-    return EarlierRun(run.id, run.finished_at, blocks, duration_s)
+    load_s = next((data.get("after_s") for kind, data in reversed(events) if kind == LOOK), None)
+    return EarlierRun(run.id, run.finished_at, blocks, duration_s, load_s if isinstance(load_s, float) else None)

@@ -122,12 +122,18 @@ def unknown_power(one: JudgedCheck, suite: Suite) -> CheckPower:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRun:
-    """Complete earlier run of the same measurement: its blocks of load and its duration."""
+    """Complete earlier run of the same measurement: its blocks of load, its duration and that of these blocks."""
 
     run_id: str
     finished_at: str
     blocks: int
     took_s: float
+    load_s: float | None = None  # None: all of it
+
+    def seconds(self, blocks: int) -> float:
+        """Estimate the duration of a run of so many blocks; all but the load takes as long as it did."""
+        more = blocks / self.blocks - 1 if self.blocks else 0.0
+        return self.took_s + more * (self.took_s if self.load_s is None else self.load_s)
 
 
 @dataclass(frozen=True, slots=True)

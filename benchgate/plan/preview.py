@@ -69,7 +69,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
         stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
         seconds = None
         if earlier is not None:
-            seconds = earlier.took_s * (blocks / earlier.blocks if earlier.blocks else 1.0)
+            seconds = earlier.seconds(blocks)
         elif source is not None:
             seconds = schedule_s(stages) * arms
         amount = RunCost(

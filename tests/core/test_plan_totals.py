@@ -31,6 +31,9 @@ def test_totals_are_from_the_first_look_to_the_last() -> None:
     assert found.most.usd == pytest.approx(10 * (found.most.seconds or 0) / 3600)
     again = seen(suite, KnownNoise(earlier=EarlierRun("run-1", "2026-11-20T12:00:00Z", 10, 600.0))).totals
     assert (again.least.seconds, again.most.seconds, again.seconds_from) == (300.0, 1200.0, "run run-1")
+    # more blocks take no more time for evals
+    evals = seen(suite, KnownNoise(earlier=EarlierRun("run-1", "2026-11-20T12:00:00Z", 10, 600.0, 100.0))).totals
+    assert (evals.least.seconds, evals.most.seconds) == (550.0, 700.0)
 
 
 def test_a_capacity_search_counts_in_what_a_run_sends_at_most() -> None:

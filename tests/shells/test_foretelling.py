@@ -10,7 +10,7 @@ import pytest
 
 from benchgate.model.deployment import Arm
 from benchgate.model.noise import NoiseProfile, NoiseSpread, noise_key
-from benchgate.model.run import LOAD_ENDED, Resumption, Run, RunStatus
+from benchgate.model.run import LOAD_ENDED, LOOK, Resumption, Run, RunStatus
 from benchgate.pipeline.deployments import declared_deployment
 from benchgate.pipeline.environment import environment_facts
 from benchgate.pipeline.forecast import known_noise, known_noise_at
@@ -71,6 +71,7 @@ def stored(
     for observation in measured(SUITE, noise=Noise(cv=0.05)).load:
         writer.add(observation)
     if blocks is not None:
+        writer.event(LOOK, {"blocks": blocks, "after_s": 60.5})
         writer.event(LOAD_ENDED, {"blocks": blocks, "of": 4, "why": "decided"})
     writer.finish(status, FINISHED)
     return run
@@ -103,7 +104,7 @@ def test_an_earlier_run_tells_how_its_pairs_varied_and_how_long_it_took(store: S
     assert spread is not None
     assert 0.02 < spread.sd_paired < 0.3  # drawn with √2 · 5 %, four blocks of it
     assert known.earlier is not None
-    assert (known.earlier.blocks, known.earlier.took_s) == (2, 600.0)
+    assert (known.earlier.blocks, known.earlier.took_s, known.earlier.load_s) == (2, 600.0, 60.5)
     unread = known_noise(store, SUITE, PLAN, read_runs=False)
     assert unread.noise is None
     assert unread.earlier == known.earlier
