@@ -52,7 +52,7 @@ from benchgate.suite.schema import Suite
 from benchgate.targets.answers import read_answer
 from benchgate.targets.error_messages import RequestError
 from benchgate.targets.probe import probe_request
-from benchgate.telemetry.engine_metrics import BadPageError, read_page
+from benchgate.telemetry.engine_metrics import BadPageError, read_page, read_samples
 from benchgate.telemetry.prometheus import QueryResult
 from benchmarks import fuzz_mutations as mutations
 from tests.fakes.replay import Capture, read_exchange
@@ -130,22 +130,24 @@ def _read_http(data: bytes) -> None:
             read_answer(request.endpoint, head.status, body, secret=("canary-of-a-key",))
 
 
-_PROMETHEUS_JSON = json.dumps({
-    "status": "success",
-    "data": {"resultType": "vector", "result": [
-        {"metric": {"__name__": "vllm:num_requests_running", "pod": "a"}, "value": [1700000000.5, "3"]},
-        {"metric": {"__name__": "vllm:num_requests_running", "pod": "b"}, "value": [1700000000.5, "NaN"]},
-    ]},
-}).encode()  # fmt: skip
+_RUNNING = [{"__name__": "vllm:num_requests_running", "pod": pod} for pod in "ab"]
+_VECTOR, _MATRIX = (
+    json.dumps({"status": "success", "data": {"resultType": kind, "result": result}}).encode()
+    for kind, result in (
+        ("vector", [{"metric": _RUNNING[n], "value": [1700000000.5, value]} for n, value in enumerate(("3", "NaN"))]),
+        ("matrix", [{"metric": metric, "values": [[1700000000.0, "3"]]} for metric in _RUNNING]),
+    )
+)
 
 
 def _read_prometheus(data: bytes) -> None:
     """A page of metrics, or an answer of Prometheus' HTTP API."""
     with suppress(BadPageError):
         read_page(data.decode("utf-8", "replace"), "m", "17")
-    packed = zlib.compress(data, 1)
-    with suppress(BadPageError):
-        QueryResult(packed, packed).read()
+    for answers in ((data, _MATRIX), (_VECTOR, data)):
+        with suppress(BadPageError):
+            samples, _, _ = QueryResult(*(zlib.compress(answer, 1) for answer in answers)).read()
+            read_samples(samples, "m")
 
 
 # ---- what users write
@@ -435,7 +437,7 @@ TARGETS: Mapping[str, Target] = {
         Target(
             "prometheus",
             _read_prometheus,
-            lambda: [*(path.read_bytes() for path in sorted(ROOT.glob("tests/captures/*/metrics*"))), _PROMETHEUS_JSON],
+            lambda: [*(path.read_bytes() for path in sorted(ROOT.glob("tests/captures/*/metrics*"))), _VECTOR, _MATRIX],
             mutations.mutate_tokens,
         ),
         Target("report", _read_report, _bundles, _mutate_bundle),

@@ -25,6 +25,7 @@ from benchgate.targets.error_messages import RequestError, error_text, one_line
 from benchgate.telemetry.engine_metrics import PAGES, BadPageError, MetricSource, Sample, UnreadError
 
 _QUERY = "/api/v1/query"
+_SCRAPES_S = 90  # in which every series is scraped: intervals are up to a minute
 _CONNECT_S = 2.0
 _LONGEST_S = 5.0
 _LARGEST_BYTES = 8 * 2**20
@@ -83,7 +84,7 @@ def prometheus_query(metrics: Metrics, target: Target, environment: Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Compressed responses of Prometheus: values of the series, and the times at which they were scraped."""
+    """Compressed responses of Prometheus: values of the series, and their scrapes of the last `_SCRAPES_S`."""
 
     values: bytes
     scrapes: bytes
@@ -91,26 +92,41 @@ class QueryResult:
     def read(self) -> tuple[list[Sample], float, float]:
         """Return the finite samples, the age of the oldest scrape in seconds, and its time. Raises BadPageError."""
         try:
+            series = _series(self.values, "vector")
             samples = [
-                Sample(str(one["metric"]["__name__"]), one["metric"], float(one["value"][1]))
-                for one in _series(self.values)
+                Sample(labels["__name__"], labels, float(one["value"][1]))
+                for one in series
+                for labels in [_labels(one)]
             ]
-            times = [(float(now), float(scraped)) for now, scraped in (one["value"] for one in _series(self.scrapes))]
-        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
-            raise BadPageError("Prometheus answers with something else than an instant vector") from exc
-        if not samples or not times:
+            times = {
+                frozenset(_labels(one).items()): float(one["values"][-1][0]) for one in _series(self.scrapes, "matrix")
+            }
+            now_s = max((float(one["value"][0]) for one in series), default=0.0)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
+            raise BadPageError("Prometheus answers with something else than the series that were requested") from exc
+        if not samples:
             raise BadPageError("Prometheus has no series of this `selector` that a known engine writes")
-        oldest_s = min(scraped for _, scraped in times)
-        return [one for one in samples if math.isfinite(one.value)], times[0][0] - oldest_s, oldest_s
+        scraped = [times.get(frozenset(sample.labels.items())) for sample in samples]
+        known = [one for one in scraped if one is not None]
+        if len(known) < len(scraped):
+            raise BadPageError(
+                f"Prometheus has no scrape of the last {_SCRAPES_S} s of some series of this `selector`; let it scrape "
+                "every minute or more often"
+            )
+        return [one for one in samples if math.isfinite(one.value)], now_s - min(known), min(known)
 
 
-def _series(compressed: bytes) -> list[Any]:
-    """Return the series of an instant vector. Raises ValueError for an error or an incomplete answer."""
+def _series(compressed: bytes, kind: str) -> list[Any]:
+    """Return the series of a result of this kind. Raises ValueError for an error or an incomplete answer."""
     document = json.loads(zlib.decompress(compressed))
-    if document["status"] != "success" or document["data"]["resultType"] != "vector" or document.get("warnings"):
-        raise ValueError("no complete vector")
+    if document["status"] != "success" or document["data"]["resultType"] != kind or document.get("warnings"):
+        raise ValueError(f"no complete {kind}")
     found: list[Any] = document["data"]["result"]
     return found
+
+
+def _labels(series: Any) -> dict[str, str]:
+    return {name: str(value) for name, value in series["metric"].items()}
 
 
 class PrometheusSource:
@@ -127,12 +143,14 @@ class PrometheusSource:
         self._client.close()
 
     def fetch(self) -> QueryResult:
-        """Query values and scrape times. Raises UnreadError.
+        """Query values and scrapes. Raises UnreadError.
 
-        The times come first: a scrape between the two queries then makes values look older than they are, never newer.
+        The scrapes come first: one between the two queries then makes values look older than they are, never newer.
+        `timestamp(…)` drops the names of series, and Prometheus refuses a result with the same labels twice. The
+        scrapes alone do not do: they hold series of a replica that has gone.
         """
         series = self._query.series
-        scrapes = self._send(f"timestamp({series})")
+        scrapes = self._send(f"{series}[{_SCRAPES_S}s]")
         return QueryResult(self._send(series), scrapes)
 
     def _send(self, query: str) -> bytes:

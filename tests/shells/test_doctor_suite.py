@@ -202,8 +202,11 @@ def test_pages_of_replicas_and_a_prometheus_are_looked_at() -> None:
     def respond(received: Received) -> Iterator[Step]:
         if received.path.startswith("/api/v1/query"):
             labels = ({"__name__": "vllm:num_requests_running", "instance": name} for name in "ab")
-            result = [{"metric": one, "value": [1000.0, "988"]} for one in labels]
-            yield json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+            is_range = "5B90s%5D" in received.path
+            found = {"values": [[988.0, "0"]]} if is_range else {"value": [1000.0, "0"]}
+            result = [{"metric": one, **found} for one in labels]
+            kind = "matrix" if is_range else "vector"
+            yield json_response({"status": "success", "data": {"resultType": kind, "result": result}})
         elif received.path == "/second":
             yield json_response({"detail": "Not Found"}, 404)
         else:

@@ -21,6 +21,7 @@ from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.targets.dialect import Target, dialect_of
+from benchgate.telemetry.engine_metrics import BadPageError
 from benchgate.telemetry.prometheus import PrometheusSource
 from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import process_marker, sources_of
@@ -96,8 +97,26 @@ def test_a_restarted_replica_is_named() -> None:
     assert seen.restarted and seen.change(Counter.REQUESTS) is None
 
 
+Labels = dict[str, str]
+
+
+def vector(series: Iterable[tuple[Labels, float]], now_s: float | None = None) -> dict[str, object]:
+    """The series at an instant."""
+    result = [{"metric": labels, "value": [now_s or time.time(), str(value)]} for labels, value in series]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+def matrix(series: Iterable[tuple[Labels, float, float]]) -> dict[str, object]:
+    """The series with their scrapes, of which the last is at the given time."""
+    result = [
+        {"metric": labels, "values": [[scraped_s - 15, "0"], [scraped_s, str(value)]]}
+        for labels, value, scraped_s in series
+    ]
+    return {"status": "success", "data": {"resultType": "matrix", "result": result}}
+
+
 def scraping(every_s: float, **instances: Sim) -> ScriptedServer:
-    """A Prometheus that scrapes practice servers, and answers the two queries that are sent to it."""
+    """A Prometheus that scrapes practice servers, and answers queries of series and of their latest scrape."""
     series: list[tuple[dict[str, str], float, float]] = []
     over = threading.Event()
 
@@ -117,14 +136,13 @@ def scraping(every_s: float, **instances: Sim) -> ScriptedServer:
 
     def answer(received: Received) -> Iterable[Step]:
         query = parse_qs(urlsplit(received.path).query)["query"][0]
-        names = re.search(r'__name__=~"([^"]+)"', query)
-        assert names is not None and 'job="vllm"' in query
-        result = [
-            {"metric": labels, "value": [time.time(), str(scraped_s if query.startswith("timestamp(") else value)]}
-            for labels, value, scraped_s in list(series)
-            if re.fullmatch(names[1], labels["__name__"])
-        ]
-        yield json_response({"status": "success", "data": {"resultType": "vector", "result": result}})
+        names = re.fullmatch(r'{job="vllm",__name__=~"([^"]+)"}(\[90s\])?', query)
+        if names is None:  # a function would drop the names, after which several series have the same labels
+            error = "vector cannot contain metrics with the same labelset"
+            yield json_response({"status": "error", "errorType": "execution", "error": error}, 422)
+            return
+        own = [one for one in list(series) if re.fullmatch(names[1], one[0]["__name__"])]
+        yield json_response(matrix(own) if names[2] else vector((labels, value) for labels, value, _ in own))
 
     class Prometheus(ScriptedServer):
         def stop(self) -> None:
@@ -152,26 +170,33 @@ def test_prometheus_tells_replicas_apart_and_its_last_scrape_is_after_the_stage(
     assert less.problems == ("Prometheus has series of 2 replicas, and `ready` declares 3",)
 
 
-def test_values_are_never_older_than_the_scrape_that_they_are_dated_by() -> None:
-    asked = iter((100.0, 115.0))  # Prometheus scrapes between the two queries
+A, B = ({"__name__": "vllm:num_preemptions_total", "instance": name} for name in "ab")
 
-    def answer(received: Received) -> Iterable[Step]:
-        scraped_s = next(asked)
-        is_time = parse_qs(urlsplit(received.path).query)["query"][0].startswith("timestamp(")
-        labels = {"__name__": "vllm:num_preemptions_total", "instance": "a"}
-        sample = {"metric": labels, "value": [120.0, str(scraped_s if is_time else scraped_s * 10)]}
-        yield json_response({"status": "success", "data": {"resultType": "vector", "result": [sample]}})
 
-    with ScriptedServer(answer) as server:
+def read_series(*answers: dict[str, object]) -> tuple[float, float, float]:
+    """The first value, the age of the oldest scrape, and its time, by a Prometheus that gives these answers."""
+    documents = iter(answers)
+    with ScriptedServer(lambda _: [json_response(next(documents))]) as server:
         spec = DeploymentSpec.model_validate(
             {"url": server.url, "model": "m", "metrics": {"prometheus": server.url, "selector": "{}"}}
         )
         query = sources_of(spec, Target(Arm.CANDIDATE, server.url, "m", dialect_of(spec)), {}).prometheus
         assert query is not None
         with PrometheusSource(query) as source:
-            (sample,), age_s, scraped_s = source.fetch().read()
-    assert sample.value / 10 >= scraped_s
-    assert (age_s, scraped_s) == (20.0, 100.0)
+            samples, age_s, scraped_s = source.fetch().read()
+    return samples[0].value, age_s, scraped_s
+
+
+def test_values_are_never_older_than_the_scrape_that_they_are_dated_by() -> None:
+    between = read_series(matrix([(A, 1000, 100)]), vector([(A, 1150)], 120))  # a scrape between the two queries
+    assert between == (1150.0, 20.0, 100.0)
+    gone = read_series(matrix([(B, 7, 60), (A, 1000, 100)]), vector([(A, 1000)], 120))
+    assert gone == (1000.0, 20.0, 100.0)
+
+
+def test_a_series_without_a_recent_scrape_is_a_problem_and_not_taken_for_fresh() -> None:
+    with pytest.raises(BadPageError, match="no scrape of the last 90 s"):
+        read_series(matrix([(A, 1000, 100)]), vector([(A, 1000), (B, 7)], 120))
 
 
 def test_energy_ends_with_the_stage_and_not_with_the_scrape_after_it() -> None:
@@ -218,13 +243,17 @@ def test_energy_begins_and_ends_with_the_load_on_every_page(replicas: int) -> No
     assert all(one is not None and one < 100 * (1.2 + 1) for one in energies_j), energies_j
 
 
+def test_a_selector_without_series_is_a_problem() -> None:
+    with pytest.raises(BadPageError, match="no series of this `selector`"):
+        read_series(matrix([]), vector([]))
+
+
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ({"status": "success", "data": {"resultType": "vector", "result": []}}, "no series of this `selector`"),
-        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}, "instant vector"),
-        ({"status": "success", "warnings": ["partial"], "data": {"resultType": "vector", "result": []}}, "instant"),
-        ({"detail": "no"}, "instant vector"),
+        ({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}, "something else"),
+        ({"status": "success", "warnings": ["partial"], "data": {"resultType": "vector", "result": []}}, "something"),
+        ({"detail": "no"}, "something else"),
     ],
 )
 def test_what_is_no_result_of_a_query_is_a_problem_and_no_zero(document: dict[str, object], says: str) -> None:
