@@ -243,10 +243,7 @@ def _recognise(text: str) -> tuple[Exporter | None, list[Sample]]:
     """Return the exporter of a page and the samples of its accelerators, also those without a number as their value."""
     samples = parse_samples(text, finite=False)
     for exporter in EXPORTERS.values():
-        sources = [source for alternatives in exporter.names.values() for source in alternatives]
-        names = {
-            name for source in sources for one in (source, source.divisor) if one is not None for name in one.names
-        }
+        names = {name for sources in exporter.names.values() for source in sources for name in source.series}
         own = [sample for sample in samples if sample.name in names and sample.labels.get(exporter.device)]
         if own:
             return exporter, _whole_accelerators(own, exporter)

@@ -32,6 +32,12 @@ class MetricSource:
     ranks: tuple[str, ...] = ()
     zero_beside: str | None = None
 
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Return the names of everything that is read for it."""
+        beside = (self.zero_beside,) if self.zero_beside is not None else ()
+        return (*self.names, *beside, *(self.divisor.series if self.divisor is not None else ()))
+
 
 MetricNames = Mapping[TelemetryMetric, tuple[MetricSource, ...]]
 
@@ -270,6 +276,14 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
 # Servers without a page. Ray's metrics agent has one on a port of its own, which `metrics` names.
 NO_PAGE = ("ollama", "mlx", "rayserve")
 
+SERIES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        engine: frozenset(page.start_times).union(*(s.series for sources in page.names.values() for s in sources))
+        for engine, page in PAGES.items()
+    }
+)
+"""The names that are read of each engine: a page has many more, and histograms most of all."""
+
 START_TIME_HEADER = "process-start-time-unix"  # a header of llama.cpp's page with its start time
 MODEL_LABELS = ("model_name", "model")
 
@@ -349,6 +363,7 @@ def read_samples(samples: Sequence[Sample], model: str, start_time: str | None =
     if engine is None:
         raise BadPageError("it has no name that a known engine uses")
     known = PAGES[engine].names
+    samples = [sample for sample in samples if sample.name in SERIES[engine]]  # others have labels of their own
     label = next((one for one in REPLICA_LABELS if any(one in sample.labels for sample in samples)), None)
     replicas = {
         name: ReplicaPage(read_values(own, known, model), marker_of(own, engine), role)

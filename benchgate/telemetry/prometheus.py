@@ -22,7 +22,7 @@ from benchgate.targets.address import show_address
 from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.error_messages import RequestError, error_text, one_line
-from benchgate.telemetry.engine_metrics import PAGES, BadPageError, MetricSource, Sample, UnreadError
+from benchgate.telemetry.engine_metrics import SERIES, BadPageError, Sample, UnreadError
 
 _QUERY = "/api/v1/query"
 _SCRAPES_S = 90  # in which every series is scraped: intervals are up to a minute
@@ -31,22 +31,7 @@ _LONGEST_S = 5.0
 _LARGEST_BYTES = 8 * 2**20
 
 
-def _source_names(source: MetricSource) -> list[str]:
-    beside = (source.zero_beside,) if source.zero_beside is not None else ()
-    return [*source.names, *beside, *(_source_names(source.divisor) if source.divisor is not None else ())]
-
-
-NAMES = sorted(
-    {
-        name
-        for page in PAGES.values()
-        for name in (
-            *page.start_times,
-            *(name for sources in page.names.values() for source in sources for name in _source_names(source)),
-        )
-    }
-)
-"""Every series that is read, of all engines: histograms have many more."""
+_NAMES = "|".join(map(re.escape, sorted(frozenset().union(*SERIES.values()))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +51,7 @@ class PrometheusQuery:
     def series(self) -> str:
         """Return the selector of every series that is read."""
         inside = self.selector.strip()[1:-1].strip().rstrip(",")
-        names = f'__name__=~"{"|".join(map(re.escape, NAMES))}"'
-        return "{" + (f"{inside}," if inside else "") + names + "}"
+        return "{" + (f"{inside}," if inside else "") + f'__name__=~"{_NAMES}"' + "}"
 
 
 def prometheus_query(metrics: Metrics, target: Target, environment: Mapping[str, str]) -> PrometheusQuery:

@@ -21,7 +21,7 @@ from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import sim_settings
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.targets.dialect import Target, dialect_of
-from benchgate.telemetry.engine_metrics import BadPageError
+from benchgate.telemetry.engine_metrics import BadPageError, read_page
 from benchgate.telemetry.prometheus import PrometheusSource
 from benchgate.telemetry.sampler import Sampler
 from benchgate.telemetry.sources import process_marker, sources_of
@@ -273,6 +273,17 @@ def test_replicas_on_one_page_are_told_apart_by_a_label(labels: Iterable[str], r
         assert seen.readings == () and "1,001 values" in seen.problems[0]
     else:
         assert len(seen.replicas) == replicas and seen.readings[0].values[Gauge.RUNNING] == 0
+
+
+def test_labels_of_samples_that_are_not_read_tell_no_replicas_apart() -> None:
+    """Ray's page has its own counters by `replica`, and vLLM's by `ReplicaId`."""
+    page = read_page(
+        'ray_serve_deployment_request_counter_total{replica="a"} 3\n'
+        'ray_serve_deployment_request_counter_total{replica="b"} 4\n'
+        'ray_vllm_num_requests_running{ReplicaId="a",model_name="m"} 1\n',
+        "m",
+    )
+    assert page.values == {Gauge.RUNNING: 1} and page.replicas == {}
 
 
 def test_the_marker_of_a_deployment_is_that_of_all_its_replicas() -> None:
