@@ -31,7 +31,7 @@ from benchgate.system import lacking, usable_cpus
 from benchgate.targets.address import ServerAddress, show_address
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.discovery import STREAMED, WITHIN_S, Fault, Listing, Trial, Trouble, list_models, try_completion
-from benchgate.telemetry.engine_metrics import BadPageError, UnreadError, read_page, split_replicas
+from benchgate.telemetry.engine_metrics import BadPageError, UnreadError, read_page
 from benchgate.telemetry.prometheus import PrometheusSource
 from benchgate.telemetry.replicas import replica_counter
 from benchgate.telemetry.sources import PageSource, sources_of
@@ -249,11 +249,10 @@ def _metrics(name: str, spec: DeploymentSpec, target: Target, environment: Mappi
         try:
             with PrometheusSource(sources.prometheus) as prometheus:
                 samples, age_s, _ = prometheus.fetch().read()
+            count, label = len(sources.prometheus.replicas(samples)), sources.prometheus.label_of(samples)
         except (UnreadError, BadPageError) as error:
             yield Symptom(f"{name} metrics", State.WARN, str(error), "correct `prometheus` or `selector`")
             return
-        label = sources.prometheus.label_of(samples)
-        count = len(split_replicas(samples, label, None))
         found = f"series of {count} replicas by the label `{label}`, scraped {show_duration(max(age_s, 0.0))} ago"
         yield Symptom(f"{name} metrics", State.OK, found)
 

@@ -358,8 +358,7 @@ _MOST_REPLICAS = 1000
 
 def read_samples(samples: Sequence[Sample], model: str, start_time: str | None = None) -> Page:
     """Read the values for a model. Raises BadPageError for an unknown engine."""
-    names = {sample.name for sample in samples}
-    engine = next((e for e, page in PAGES.items() if any(name.startswith(page.prefix) for name in names)), None)
+    engine = engine_of(samples)
     if engine is None:
         raise BadPageError("it has no name that a known engine uses")
     known = PAGES[engine].names
@@ -374,6 +373,12 @@ def read_samples(samples: Sequence[Sample], model: str, start_time: str | None =
     if any(replica.role is not None for replica in replicas.values()):
         values = combine_replicas([(replica.role, replica.values) for replica in replicas.values()])
     return Page(engine, values, ",".join(marker) or None, replicas)
+
+
+def engine_of(samples: Sequence[Sample]) -> str | None:
+    """Return the engine by the names of the samples; None for none that is known."""
+    names = {sample.name for sample in samples}
+    return next((e for e, page in PAGES.items() if any(name.startswith(page.prefix) for name in names)), None)
 
 
 def marker_of(samples: Sequence[Sample], engine: str) -> str | None:

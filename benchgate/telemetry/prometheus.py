@@ -17,12 +17,13 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from benchgate.errors import UsageError
+from benchgate.model.telemetry import Role
 from benchgate.suite.deployment import DeploymentSpec, Metrics
 from benchgate.targets.address import show_address
 from benchgate.targets.client import BodyTooLargeError, JsonClient
 from benchgate.targets.dialect import Target, target_of
 from benchgate.targets.error_messages import RequestError, error_text, one_line
-from benchgate.telemetry.engine_metrics import SERIES, BadPageError, Sample, UnreadError
+from benchgate.telemetry.engine_metrics import SERIES, BadPageError, Sample, UnreadError, engine_of, split_replicas
 
 _QUERY = "/api/v1/query"
 _SCRAPES_S = 90  # in which every series is scraped: intervals are up to a minute
@@ -31,6 +32,7 @@ _LONGEST_S = 5.0
 _LARGEST_BYTES = 8 * 2**20
 
 
+_NO_ENGINE = "Prometheus has no series of this `selector` that a known engine writes"
 _NAMES = "|".join(map(re.escape, sorted(frozenset().union(*SERIES.values()))))
 
 
@@ -46,6 +48,16 @@ class PrometheusQuery:
     def label_of(self, samples: Sequence[Sample]) -> str:
         """Return the label that tells replicas apart."""
         return self.replica_label or ("pod" if all("pod" in sample.labels for sample in samples) else "instance")
+
+    def replicas(self, samples: Sequence[Sample]) -> list[tuple[str, Role | None, list[Sample]]]:
+        """Return each replica's name, role and samples. Raises BadPageError for none.
+
+        A target without the series of an engine is none: an exporter beside the server has a start time as well.
+        """
+        targets = split_replicas(samples, self.label_of(samples), self.role_label)
+        if found := [one for one in targets if engine_of(one[2]) is not None]:
+            return found
+        raise BadPageError(_NO_ENGINE)
 
     @property
     def series(self) -> str:
@@ -89,7 +101,7 @@ class QueryResult:
         except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as exc:
             raise BadPageError("Prometheus answers with something else than the series that were requested") from exc
         if not samples:
-            raise BadPageError("Prometheus has no series of this `selector` that a known engine writes")
+            raise BadPageError(_NO_ENGINE)
         scraped = [times.get(frozenset(sample.labels.items())) for sample in samples]
         known = [one for one in scraped if one is not None]
         if len(known) < len(scraped):

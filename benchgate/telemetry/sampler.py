@@ -32,7 +32,6 @@ from benchgate.telemetry.engine_metrics import (
     UnreadError,
     read_page,
     read_samples,
-    split_replicas,
 )
 from benchgate.telemetry.prometheus import PrometheusSource, QueryResult
 from benchgate.telemetry.smi import SMI_TOOLS, SmiSource
@@ -446,7 +445,7 @@ class Sampler:
         query = self._sources.prometheus
         assert query is not None, "it was the source"
         samples, parsed.age_s, parsed.scrape = result.read()
-        for name, role, own in split_replicas(samples, query.label_of(samples), query.role_label):
+        for name, role, own in query.replicas(samples):
             page = read_samples(own, self._target.model)
             parsed.engines.add(page.engine)
             # Idle replicas use energy too: from one scrape to another it is more than that of the stage.

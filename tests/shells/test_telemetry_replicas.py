@@ -199,6 +199,21 @@ def test_a_series_without_a_recent_scrape_is_a_problem_and_not_taken_for_fresh()
         read_series(matrix([(A, 1000, 100)]), vector([(A, 1000), (B, 7)], 120))
 
 
+def test_targets_of_the_selector_that_are_no_engine_are_no_replicas() -> None:
+    """An exporter beside the server has a start time as well."""
+    other = {"__name__": "process_start_time_seconds", "instance": "a-exporter"}
+    series = [(A, 1000.0), (other, 7.0)]
+
+    def answer(received: Received) -> Iterable[Step]:
+        scraped = matrix((labels, value, time.time()) for labels, value in series)
+        yield json_response(scraped if "5B90s" in received.path else vector(series))
+
+    with ScriptedServer(answer) as server:
+        seen = window(lambda: None, metrics={"prometheus": server.url, "selector": "{}"})
+    assert seen.problems == () and [replica.name for replica in seen.replicas] == ["a"]
+    assert seen.readings[0].values[Counter.PREEMPTIONS] == 1000
+
+
 def test_energy_ends_with_the_stage_and_not_with_the_scrape_after_it() -> None:
     """The accelerator draws 100 W all the time, also while Prometheus is waited for."""
     joules = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
