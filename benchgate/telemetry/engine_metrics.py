@@ -436,7 +436,7 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
         for sample in series:
             engine = tuple(sorted((key, text) for key, text in sample.labels.items() if key not in source.ranks))
             of_engines[engine] = max(sample.value, of_engines.get(engine, sample.value))
-        values = list(of_engines.values())
+        values = sorted(of_engines.values())  # they come in any order, and a sum that falls looks like a restart
         parts.append({"sum": sum(values), "max": max(values), "mean": sum(values) / len(values)}[source.combine])
     value = sum(parts) * source.scale
     if source.divisor is None:

@@ -156,6 +156,13 @@ vllm:kv_cache_usage_perc{engine="1",model_name="a"} 0.75
     assert values[Gauge.KV_USAGE] == 0.75  # of one model alone: the fuller engine's
 
 
+def test_the_order_of_series_does_not_change_their_sum() -> None:
+    """Prometheus gives them in any order, and a sum that falls by its last digit looks like a restart."""
+    queued = [f'vllm:request_queue_time_seconds_sum{{engine="{n}"}} {value}' for n, value in enumerate((0.1, 0.2, 0.3))]
+    sums = {read_page("\n".join([*order, ""]), "m").values[Counter.QUEUE_S] for order in itertools.permutations(queued)}
+    assert len(sums) == 1
+
+
 def test_an_older_name_is_read_where_the_newer_is_missing() -> None:
     values = read_page('vllm:gpu_cache_usage_perc{model_name="m"} 0.5\n', "m").values
     assert values == {Gauge.KV_USAGE: 0.5}
