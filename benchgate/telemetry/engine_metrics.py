@@ -448,10 +448,13 @@ def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str
 def _series(
     by_name: Mapping[str, list[Sample]], name: str, labels: Mapping[str, str], model: str | None
 ) -> list[Sample]:
-    """Return the samples of a model. If none has its name, those of the only model there is; of several, none."""
+    """Return the samples of a model. If none has its name, those of the only model there is; of several, none.
+
+    Dynamo wrote names of models in lower case.
+    """
     series = [sample for sample in by_name.get(name, ()) if labels.items() <= sample.labels.items()]
     if model is None:
         return series
-    models = [next((s.labels[key] for key in MODEL_LABELS if key in s.labels), None) for s in series]
-    own = [sample for sample, label in zip(series, models, strict=True) if label == model]
+    models = [next((s.labels[key].lower() for key in MODEL_LABELS if key in s.labels), None) for s in series]
+    own = [sample for sample, label in zip(series, models, strict=True) if label == model.lower()]
     return own or (series if len(set(models)) <= 1 else [])

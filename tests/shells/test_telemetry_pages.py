@@ -156,6 +156,13 @@ vllm:kv_cache_usage_perc{engine="1",model_name="a"} 0.75
     assert values[Gauge.KV_USAGE] == 0.75  # of one model alone: the fuller engine's
 
 
+def test_a_model_is_found_by_its_name_in_lower_case() -> None:
+    text = """dynamo_frontend_inflight_requests{model="qwen/qwen3-0.6b"} 3
+dynamo_frontend_inflight_requests{model="unknown_model"} 0
+"""
+    assert read_page(text, "Qwen/Qwen3-0.6B").values == {Gauge.RUNNING: 3}
+
+
 def test_the_order_of_series_does_not_change_their_sum() -> None:
     """Prometheus gives them in any order, and a sum that falls by its last digit looks like a restart."""
     queued = [f'vllm:request_queue_time_seconds_sum{{engine="{n}"}} {value}' for n, value in enumerate((0.1, 0.2, 0.3))]
