@@ -285,7 +285,7 @@ SERIES: Mapping[str, frozenset[str]] = MappingProxyType(
 """The names that are read of each engine: a page has many more, and histograms most of all."""
 
 START_TIME_HEADER = "process-start-time-unix"  # a header of llama.cpp's page with its start time
-MODEL_LABELS = ("model_name", "model")
+MODEL_LABELS = ("model_name", "model", "requested_model")  # the last is LiteLLM's, beside the model behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,6 +455,6 @@ def _series(
     series = [sample for sample in by_name.get(name, ()) if labels.items() <= sample.labels.items()]
     if model is None:
         return series
-    models = [next((s.labels[key].lower() for key in MODEL_LABELS if key in s.labels), None) for s in series]
-    own = [sample for sample, label in zip(series, models, strict=True) if label == model.lower()]
+    models = [frozenset(s.labels[key].lower() for key in MODEL_LABELS if key in s.labels) for s in series]
+    own = [sample for sample, names in zip(series, models, strict=True) if model.lower() in names]
     return own or (series if len(set(models)) <= 1 else [])

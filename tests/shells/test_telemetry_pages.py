@@ -163,6 +163,17 @@ dynamo_frontend_inflight_requests{model="unknown_model"} 0
     assert read_page(text, "Qwen/Qwen3-0.6B").values == {Gauge.RUNNING: 3}
 
 
+def test_of_a_proxy_the_requests_of_the_model_count_by_its_name_in_requests() -> None:
+    responses = "litellm_deployment_success_responses_total"
+    text = f"""{responses}{{litellm_model_name="openai/x-7b",requested_model="chat"}} 5
+{responses}{{litellm_model_name="openai/y-7b",requested_model="other"}} 90
+litellm_output_tokens_metric_total{{model="x-7b",requested_model="chat"}} 640
+litellm_output_tokens_metric_total{{model="y-7b",requested_model="other"}} 90
+"""
+    assert read_page(text, "chat").values == {Counter.REQUESTS: 5, Counter.GENERATION_TOKENS: 640}
+    assert read_page(text, "x-7b").values == {Counter.GENERATION_TOKENS: 640}
+
+
 def test_the_order_of_series_does_not_change_their_sum() -> None:
     """Prometheus gives them in any order, and a sum that falls by its last digit looks like a restart."""
     queued = [f'vllm:request_queue_time_seconds_sum{{engine="{n}"}} {value}' for n, value in enumerate((0.1, 0.2, 0.3))]
