@@ -28,7 +28,7 @@ from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import json_object
 from benchgate.targets.multipart import FormBody
 from benchgate.targets.probe import FLAGS, OF_WEIGHTS, probe_request
-from benchgate.telemetry.engine_metrics import PAGES, BadPageError, read_page
+from benchgate.telemetry.engine_metrics import MODEL_LABELS, PAGES, BadPageError, read_page
 
 _PROMPT = "Write a few sentences about rivers."
 _TOKENS = 16
@@ -46,8 +46,8 @@ _KEPT_HEADERS = (
     "cache-control", "process-start-time-unix", "x-litellm-version",
 )  # fmt: skip
 _KEPT_LABELS = (
-    "engine", "model_name", "model", "finished_reason", "request_type", "kv_cache_block_type", "status", "priority",
-    "cache_source", "method", "le", "quantile",
+    "engine", "finished_reason", "request_type", "kv_cache_block_type", "status", "priority", "cache_source", "method",
+    "le", "quantile",
 )  # fmt: skip
 _KEPT_STRINGS = frozenset(
     {"status", "version", "litellm_version", "build_info", "name", "object", "router", "owned_by", "message"}
@@ -404,8 +404,17 @@ def _metrics(target: Target, redaction: Redaction, folder: Path) -> Recorded:
         return Recorded(name, response.status, reason=NO_PAGE)
     lines = response.body.decode("utf-8", "replace").splitlines()
     starts = {sample for one in PAGES.values() for sample in one.start_times}
+    others: dict[str, str] = {}  # names of other models
+
+    def kept_label(found: re.Match[str]) -> str:
+        label, value = found.groups()
+        if label in _KEPT_LABELS or (label in MODEL_LABELS and value.lower() == target.model.lower()):
+            return found[0]
+        known = others.setdefault(value, f"model-{len(others)}") if label in MODEL_LABELS else "left out"
+        return f'{label}="{known}"'
+
     kept = [
-        _LABEL.sub(lambda found: found[0] if found[1] in _KEPT_LABELS else f'{found[1]}="left out"', line)
+        _LABEL.sub(kept_label, line)
         for line in lines
         if line and not line.startswith("#")
         if not ("_bucket{" in line or "_created" in line) or line.split("{")[0].split(" ")[0] in starts

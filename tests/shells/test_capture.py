@@ -88,7 +88,8 @@ def echoing(received: Received) -> Iterator[Step]:
         entry = {"id": "m", "object": "model", "owned_by": "vllm", "root": f"/srv/{PLACE}/m", "max_model_len": 64}
         reply = json_response({"data": [entry, {"id": f"{key}-other", "owned_by": PLACE}]})
     elif received.path == "/metrics":
-        page = f'vllm:num_requests_running{{model_name="m",pod="{PLACE}",key="{key}"}} 1\n'.encode()
+        labels = (f'model_name="m",pod="{PLACE}",key="{key}"', 'model_name="acme-secret-7b"')
+        page = "".join(f"vllm:num_requests_running{{{one}}} 1\n" for one in labels).encode()
         reply = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(page), page)
     elif received.path == "/version":
         reply = json_response({"version": "1.0", "key": key, "host": host, "nested": [{"address": spelled}]})
@@ -125,7 +126,7 @@ def test_server_that_echoes_the_key_everywhere_leaves_none_of_it(key: str, tmp_p
     hidden = [key, quote(key, safe=""), key.encode().hex(), base64.b64encode(key.encode()).decode()[:-4]]
     hidden += [base64.b64encode(f"{pad}{key}".encode()).decode()[4:-4] for pad in ("x", "xx")]
     for name, text in {**texts, "what it printed": shown}.items():
-        for part in (*hidden, PLACE, "10.20.30.40", "127.0.0.1", port, "set-cookie: "):
+        for part in (*hidden, PLACE, "10.20.30.40", "127.0.0.1", port, "set-cookie: ", "acme-secret-7b"):
             assert part.casefold() not in text.casefold(), (name, part)
     # A key that comes in pieces cannot be redacted in place.
     assert "chat_stream_ignore_eos.http" not in texts
