@@ -295,6 +295,7 @@ def test_metric_of_which_less_is_better_is_refused_for_that_and_not_for_its_unre
     ("metric", "told", "says"),
     [
         ("word_perplexity", None, "of word_perplexity less is better"),
+        ("wer", True, "of wer less is better"),  # lm-eval's default, where a task file states no direction
         ("my_score", False, "less of my_score is better by its results"),
         ("my_score", None, "its results do not report whether more of my_score is better"),
     ],

@@ -20,7 +20,8 @@ _CONTINUOUS_METRICS = frozenset(
 _NEVER_BINARY = _CONTINUOUS_METRICS - {"bleu_acc"}
 _CORPUS_METRICS = frozenset({"mcc", "f1"})  # of all items together, in multiple choice
 _LOWER_IS_BETTER = frozenset(
-    {"ter", "brier_score", "perplexity", "word_perplexity", "byte_perplexity", "bits_per_byte"}
+    {"ter", "wer", "cer", "mae", "mse", "rmse", "brier_score", "perplexity", "word_perplexity", "byte_perplexity"}
+    | {"bits_per_byte"}
 )
 _NO_SCORE = frozenset({"bypass", "likelihood"})
 _MERGING_FILTERS = frozenset({"majority_vote", "take_first_k"})
