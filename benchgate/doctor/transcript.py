@@ -27,7 +27,7 @@ from benchgate.targets.endpoints import ask_body, content_type, request_content
 from benchgate.targets.engine_detection import model_entries
 from benchgate.targets.error_messages import json_object
 from benchgate.targets.multipart import FormBody
-from benchgate.targets.probe import FLAGS, OF_WEIGHTS, probe_request
+from benchgate.targets.probe import FLAGS, LABEL, OF_WEIGHTS, probe_request
 from benchgate.telemetry.engine_metrics import MODEL_LABELS, PAGES, BadPageError, read_page
 
 _PROMPT = "Write a few sentences about rivers."
@@ -53,7 +53,6 @@ _KEPT_STRINGS = frozenset(
     {"status", "version", "litellm_version", "build_info", "name", "object", "router", "owned_by", "message"}
     | {name for names in (*FLAGS.values(), *OF_WEIGHTS.values()) for name in names}
 )
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,7 +413,7 @@ def _metrics(target: Target, redaction: Redaction, folder: Path) -> Recorded:
         return f'{label}="{known}"'
 
     kept = [
-        _LABEL.sub(kept_label, line)
+        LABEL.sub(kept_label, line)
         for line in lines
         if line and not line.startswith("#")
         if not ("_bucket{" in line or "_created" in line) or line.split("{")[0].split(" ")[0] in starts

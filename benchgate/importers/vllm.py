@@ -112,11 +112,12 @@ def _detailed(document: Field, sent: int | None = None) -> Requests | None:
     return requests
 
 
-def _outcomes(document: Field, requests: Requests | None, failed: int, tokens: float | None) -> Outcomes:
+def _outcomes(document: Field, requests: Requests | None, failed: int, *, counts_tokens: bool = True) -> Outcomes:
     """Return counts and window, of the requests if the file has them."""
+    succeeded, tokens = document.need("completed").count(), document.need("total_output_tokens").number()
     if requests is not None:
-        return Outcomes(requests.succeeded, requests.failed, _window_s(document), tokens)
-    return Outcomes(document.need("completed").count(), failed, _window_s(document), tokens)
+        succeeded, failed, tokens = requests.succeeded, requests.failed, requests.output_tokens
+    return Outcomes(succeeded, failed, _window_s(document), tokens if counts_tokens else None)
 
 
 def _stage_of(document: Field) -> str:
@@ -146,10 +147,7 @@ def read_vllm(document: Field) -> Reading:
     backend = optional_text(document.get("backend")) or optional_text(document.get("endpoint_type"))
     lost, sent = _lost_and_sent(document)
     requests, stage = _detailed(document, sent), _stage_of(document)
-    tokens = document.need("total_output_tokens").number()
-    if requests is not None:
-        tokens = requests.output_tokens
-    rows = list(rate_rows(_outcomes(document, requests, lost, tokens), stage))
+    rows = list(rate_rows(_outcomes(document, requests, lost), stage))
     reasons, taken = dict(REASONS), [*RATES, *_VLLM_TAKEN]
     mapped = {
         "request_throughput": "completed / duration",
@@ -199,10 +197,7 @@ def read_sglang(document: Field) -> Reading:
     """
     requests, stage = _detailed(document), _stage_of(document)
     counts = optional_text(document.get("backend")) in _COUNTS_ITSELF
-    tokens = document.need("total_output_tokens").number()
-    if requests is not None:
-        tokens = requests.output_tokens
-    rows = list(rate_rows(_outcomes(document, requests, 0, tokens if counts else None), stage))
+    rows = list(rate_rows(_outcomes(document, requests, 0, counts_tokens=counts), stage))
     reasons = {
         "$.itls": "gaps are shared out over the tokens of a chunk",
         "output_throughput": _REQUESTED,

@@ -106,7 +106,7 @@ def cache_flags(page: str) -> dict[str, object]:
     found: dict[str, set[str]] = {}
     for line in page.splitlines():
         if line.startswith(f"{CACHE_INFO}{{"):
-            for name, value in _LABEL.findall(line):
+            for name, value in LABEL.findall(line):
                 if name in _VLLM and value != "None":
                     found.setdefault(name, set()).add(one_line(value))
     return {name: ", ".join(sorted(values)) for name, values in found.items()}
@@ -126,7 +126,7 @@ def _plain(value: object) -> object:
     return one_line(str(value))
 
 
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
 _PROMPT = "Say hello."
