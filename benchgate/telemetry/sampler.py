@@ -183,7 +183,8 @@ class Sampler:
         self._pages: list[Callable[[], Fetched | QueryResult]] = []
         self._threads: ThreadPoolExecutor | None = None
         self._gpu: Callable[[], Fetched | AcceleratorReading] | None = None
-        self._given_up: dict[str, UnreadError] = {}  # a missing page will not appear later
+        self._useful: set[str] = set()  # sources that were read: a server or its route may be away for a while
+        self._given_up: dict[str, UnreadError] = {}  # others: a missing page will not appear later
 
     def __enter__(self) -> Self:
         sources, enter = self._sources, self._stack.enter_context
@@ -400,20 +401,23 @@ class Sampler:
         try:
             return fetch()
         except UnreadError as exc:
-            if exc.hopeless:
+            if exc.hopeless and name not in self._useful:
                 self._given_up[name] = exc
             problems.append(exc)
             return None
 
     def _parse(self, snapshot: Snapshot, problems: dict[str, None]) -> _Parsed:
-        """Return the values of a snapshot. A source that serves no metrics is given up."""
+        """Return the values of a snapshot. A source that never served any metrics is given up."""
         parsed = _Parsed()
         for number, fetched in enumerate(snapshot.pages):
+            if fetched is None:
+                continue
             try:
                 if isinstance(fetched, QueryResult):
                     self._parse_series(fetched, parsed)
-                elif fetched is not None:
+                else:
                     self._parse_page(number, fetched, parsed)
+                self._useful.add(_page_name(number))
             except BadPageError as exc:
                 if isinstance(fetched, QueryResult):
                     problems[str(exc)] = None  # replicas that are not scraped yet may be later
@@ -427,6 +431,7 @@ class Sampler:
             if reading is not None:
                 parsed.accelerators.update(reading.values)
                 problems.update(dict.fromkeys(reading.problems))
+                self._useful.add("gpu")
         except BadPageError as exc:
             problems[self._give_up("gpu", f"the accelerators' page of metrics cannot be used: {exc}")] = None
         return parsed
@@ -454,5 +459,6 @@ class Sampler:
             parsed.replicas[name] = ReplicaPage(values, page.marker, role)
 
     def _give_up(self, name: str, reason: str) -> str:
-        self._given_up[name] = UnreadError(reason, hopeless=True)
+        if name not in self._useful:
+            self._given_up[name] = UnreadError(reason, hopeless=True)
         return reason

@@ -65,6 +65,24 @@ def looked_at(sources: Sources, at: Target, stage: Callable[[], object] = lambda
     return window
 
 
+@pytest.mark.parametrize("bad", [page(""), page("no route", status="404 Not Found")])
+def test_a_page_that_was_read_before_is_read_again_after_a_restart(bad: bytes) -> None:
+    """A server that has just started has no counters yet, and a gateway knows no route while it is away."""
+    shown = [page(IDLE)]
+    windows = []
+    with ScriptedServer(lambda _: shown) as server:
+        at = target(server.url)
+        with Sampler(Sources(f"{server.url}/metrics"), at) as watch:
+            for answer in (page(IDLE), bad, page(IDLE)):
+                shown[:] = [answer]
+                with watch.stage() as looks:
+                    pass
+                windows.append(watch.window(looks, "c4", Arm.CANDIDATE, 0, 0))
+    first, away, again = (window for window in windows if window is not None)
+    assert first.reports(Gauge.RUNNING) and not away.readings and away.problems
+    assert again.reports(Gauge.RUNNING) and not again.problems
+
+
 @pytest.mark.parametrize(
     ("engine", "url", "expected"),
     [
