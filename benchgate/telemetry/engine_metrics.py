@@ -87,8 +87,8 @@ _OF_SGLANG: MetricNames = {
     Counter.GENERATION_TOKENS: _any_of("sglang:generation_tokens_total"),
     Counter.REQUESTS: _any_of("sglang:num_requests_total"),
     Counter.PREFIX_QUERIES: _any_of("sglang:prompt_tokens_total"),
-    Counter.PREFIX_HITS: _any_of("sglang:cached_tokens_total"),
-    # Shown from the first retraction on, as prometheus_client does with labels; the other counter is newer.
+    # Shown from the first hit or retraction on, as prometheus_client does with labels; the other counter is newer.
+    Counter.PREFIX_HITS: (MetricSource(("sglang:cached_tokens_total",), zero_beside="sglang:realtime_tokens_total"),),
     Counter.PREEMPTIONS: (
         MetricSource(("sglang:num_retracted_requests_total",), zero_beside="sglang:realtime_tokens_total"),
     ),

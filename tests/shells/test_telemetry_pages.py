@@ -112,13 +112,19 @@ def test_priorities_of_sglang_are_not_added_to_their_total() -> None:
     assert read_page(text, "m").values == {Gauge.WAITING: 5}
 
 
-def test_a_sglang_that_never_retracted_a_request_has_no_series_of_it_and_that_is_0() -> None:
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [
+        (Counter.PREEMPTIONS, "sglang:num_retracted_requests_total"),
+        (Counter.PREFIX_HITS, "sglang:cached_tokens_total"),
+    ],
+)
+def test_sglang_shows_some_counters_from_their_first_event_on_and_before_they_are_0(metric: Counter, name: str) -> None:
     page = 'sglang:num_running_reqs{model_name="m"} 1\n'
     tokens = 'sglang:realtime_tokens_total{model_name="m",mode="decode"} 5\n'
-    retracted = 'sglang:num_retracted_requests_total{model_name="m"} 3\n'
-    assert Counter.PREEMPTIONS not in read_page(page, "m").values  # an older version does not count them
-    assert read_page(page + tokens, "m").values[Counter.PREEMPTIONS] == 0
-    assert read_page(page + tokens + retracted, "m").values[Counter.PREEMPTIONS] == 3
+    assert metric not in read_page(page, "m").values  # an older version does not count them
+    assert read_page(page + tokens, "m").values[metric] == 0
+    assert read_page(f'{page}{tokens}{name}{{model_name="m"}} 3\n', "m").values[metric] == 3
 
 
 def test_ranks_of_sglang_that_serve_the_same_requests_are_not_added_up_but_those_of_data_parallelism_are() -> None:
