@@ -21,7 +21,8 @@ class MetricSource:
     """The samples of a metric: all `names` with `labels`, times `scale`; `combine` joins those of several engines.
 
     `ranks` are labels of processes that serve the same requests together: the largest of their values counts. If the
-    metric is absent but `zero_beside` is on the page, it is 0: the server exports it from its first increment on.
+    metric is absent but `zero_beside` is on the page, it is 0: the server exports it from its first increment on. While
+    `observations` is 0, the metric is unknown: nothing was reported to the server.
     """
 
     names: tuple[str, ...]
@@ -31,11 +32,12 @@ class MetricSource:
     combine: Literal["sum", "max", "mean"] = "sum"
     ranks: tuple[str, ...] = ()
     zero_beside: str | None = None
+    observations: str | None = None
 
     @property
     def series(self) -> tuple[str, ...]:
         """Return the names of everything that is read for it."""
-        beside = (self.zero_beside,) if self.zero_beside is not None else ()
+        beside = (name for name in (self.zero_beside, self.observations) if name is not None)
         return (*self.names, *beside, *(self.divisor.series if self.divisor is not None else ()))
 
 
@@ -197,7 +199,9 @@ _DYNAMO: MetricNames = {
     ),
     Counter.REQUESTS: (MetricSource(("dynamo_frontend_requests_total",), {"status": "success"}),),
     Counter.PREFIX_QUERIES: _any_of("dynamo_frontend_input_sequence_tokens_sum"),
-    Counter.PREFIX_HITS: _any_of("dynamo_frontend_cached_tokens_sum"),
+    Counter.PREFIX_HITS: (
+        MetricSource(("dynamo_frontend_cached_tokens_sum",), observations="dynamo_frontend_cached_tokens_count"),
+    ),
 }
 
 _MLC: MetricNames = {
@@ -424,7 +428,10 @@ def read_values(samples: Sequence[Sample], names: MetricNames, model: str | None
 
 
 def _value(by_name: Mapping[str, list[Sample]], source: MetricSource, model: str | None) -> float | None:
-    """Return None if a name is missing or the divisor is 0."""
+    """Return None if a name is missing, nothing was observed, or the divisor is 0."""
+    observations = source.observations
+    if observations is not None and not any(one.value for one in _series(by_name, observations, source.labels, model)):
+        return None
     parts = []
     for name in source.names:
         series = _series(by_name, name, source.labels, model)

@@ -127,6 +127,14 @@ def test_sglang_shows_some_counters_from_their_first_event_on_and_before_they_ar
     assert read_page(f'{page}{tokens}{name}{{model_name="m"}} 3\n', "m").values[metric] == 3
 
 
+def test_cached_tokens_of_dynamo_are_unknown_while_no_worker_reports_them() -> None:
+    text = (CAPTURES / "dynamo-1.6.1" / "metrics_after_load.txt").read_text()
+    none = read_page(text, "tiny-llama").values
+    assert none[Counter.PREFIX_QUERIES] == 8490 and Counter.PREFIX_HITS not in none
+    counted = text.replace('cached_tokens_count{model="tiny-llama"} 0', 'cached_tokens_count{model="tiny-llama"} 8')
+    assert read_page(counted, "tiny-llama").values[Counter.PREFIX_HITS] == 0
+
+
 def test_ranks_of_sglang_that_serve_the_same_requests_are_not_added_up_but_those_of_data_parallelism_are() -> None:
     """Two engines (`dp_rank`), each of two pipeline stages with two tensor ranks that all report."""
     lines = []
