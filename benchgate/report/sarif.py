@@ -2,6 +2,7 @@
 
 Code scanning shows each at its line of the suite's file, where that is known; without it a result has only a logical
 location, which GitHub does not take. A rule is a check by its id, so that an alert stays the same one from run to run.
+Each candidate of a suite has alerts of its own: a log replaces those of the log before it with the same id.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from urllib.parse import quote
 
 from benchgate.errors import ExitCode
+from benchgate.model.deployment import Arm
 from benchgate.model.run import Run
 from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain
 
@@ -31,6 +33,8 @@ def render_sarif(context: VerdictContext) -> str:
         "version": plain(run.tool_version),
         "rules": [{"id": rule, "shortDescription": {"text": _message_text(titles[rule])}} for rule in rules],
     }
+    names = (run.suite_name, run.arms[Arm.CANDIDATE].name)
+    own = "/".join(quote(name, safe="", errors="replace") for name in names)
     kept = context.exit_code is not ExitCode.PUBLISH_FAILED  # section 3.20.14
     log = {
         "$schema": SCHEMA,
@@ -38,7 +42,7 @@ def render_sarif(context: VerdictContext) -> str:
         "runs": [
             {
                 "tool": {"driver": driver},
-                "automationDetails": {"id": f"benchgate/{quote(run.suite_name, safe='', errors='replace')}/"},
+                "automationDetails": {"id": f"benchgate/{own}/"},
                 "invocations": [{"executionSuccessful": kept, "exitCode": int(context.exit_code)}],
                 "results": [_result(one, rules.index(one.name), run, context.lines) for one in shown],
                 "properties": {
@@ -64,7 +68,8 @@ def _result(one: Result, rule: int, run: Run, lines: SuiteLines | None) -> dict[
             "artifactLocation": {"uri": quote(lines.path, errors="replace")},
             "region": {"startLine": lines.line(one.id if one.kind is Kind.CHECK else None)},
         }
-    known = hashlib.sha256(f"{run.suite_name}\n{name}".encode(errors="replace")).hexdigest()
+    of_alert = "\n".join((run.suite_name, run.arms[Arm.CANDIDATE].name, name))
+    known = hashlib.sha256(of_alert.encode(errors="replace")).hexdigest()
     return {
         "ruleId": name,
         "ruleIndex": rule,

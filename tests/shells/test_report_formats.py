@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 
 from benchgate.errors import ExitCode
+from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome, Verdict
 from benchgate.report.document import Terms
@@ -223,6 +224,18 @@ def test_nothing_that_holds_is_in_sarif_and_everything_else_is() -> None:
     assert {name: place["region"]["startLine"] for name, place in places.items()} == {"verdict": 9, "ttft-p50@c4": 12}
     assert {place["artifactLocation"]["uri"] for place in places.values()} == {"suites/tiny.yaml"}
     assert {one["level"] for one in warned["results"]} == {"warning"}
+
+
+def test_log_of_one_candidate_replaces_no_alert_of_another_in_sarif() -> None:
+    first, second = told(fake.verdict()), told(fake.verdict())
+    arms = second.run.arms
+    other = {**arms, Arm.CANDIDATE: replace(arms[Arm.CANDIDATE], name="other")}
+    second = replace(second, evidence=replace(second.evidence, run=replace(second.run, arms=other)))
+    logs = [json.loads(render_sarif(one))["runs"][0] for one in (first, second)]
+    categories = {log["automationDetails"]["id"].rpartition("/")[0] for log in logs}
+    alerts = [{one["partialFingerprints"]["benchgateRule/v1"] for one in log["results"]} for log in logs]
+    assert len(categories) == 2
+    assert alerts[0].isdisjoint(alerts[1])
 
 
 def test_what_means_something_in_a_message_of_sarif_is_escaped() -> None:
