@@ -325,12 +325,13 @@ def _unfit(
         )
         yield Problem(source, None, None, "", what)
     for row in rows:
-        if ENDPOINTS[workload.endpoint].messages_key is None and (len(row.messages) != 1 or row.fields):
+        messages = row.single_messages if workload.session is None else row.messages
+        if ENDPOINTS[workload.endpoint].messages_key is None and (len(messages) != 1 or row.fields):
             what = f"is a conversation, and {workload.endpoint} take one text; use the endpoint chat, or take it out"
             yield Problem(source, row.line, None, "messages", what)
-        turns = sum(message.get("role") == "user" for message in row.messages) if workload.session is not None else 1
+        turns = sum(message.get("role") == "user" for message in messages) if workload.session is not None else 1
         marks = mark_tokens * turns
-        tokens_in = sum(text_tokens(message) for message in row.messages) + marks
+        tokens_in = sum(text_tokens(message) for message in messages) + marks
         tokens_out = row.output_tokens or workload.most_output_tokens or 0
         if context_tokens is not None and tokens_in + tokens_out > context_tokens:
             salt = f", {marks} of them from `salt`," if marks else ""

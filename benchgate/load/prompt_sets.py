@@ -290,7 +290,8 @@ def _conversation(values: dict[str, object], line: int, conversing: bool) -> Rec
         messages.pop()
     if not messages:
         raise RowError(line, None, "conversations", "has no turn of a human to be answered; take the row out")
-    return RecordedRequest(tuple(messages), None, {}, line)
+    first = [message["role"] for message in messages].index("user")
+    return RecordedRequest(tuple(messages), None, {}, line, first + 1)
 
 
 def _text(values: Mapping[str, object], key: str, line: int) -> str:

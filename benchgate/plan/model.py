@@ -248,6 +248,12 @@ class RecordedRequest:
     output_tokens: int | None = None
     fields: Mapping[str, object] = field(default_factory=dict)
     line: int = 1  # in the file, from 1
+    to_first_question: int | None = None  # messages of a conversation that are sent outside of a session; None: all
+
+    @property
+    def single_messages(self) -> tuple[Mapping[str, object], ...]:
+        """Return the messages of a single request outside of a session."""
+        return self.messages[: self.to_first_question]
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ def _asks(group: RequestGroup, count: int) -> Iterator[ModelRequest]:
     lengths = draw_lengths(workload, group.material, generator)
     if group.recorded is not None:
         for recorded in group.recorded:
-            yield builder.recorded(recorded, recorded.messages, next(lengths)[1])
+            yield builder.recorded(recorded, recorded.single_messages, next(lengths)[1])
         return
     texts = SyntheticTexts.of(workload, group.material, group.seed, group.block, group.traffic.schedule.block_tokens)
     for row in group.rows if group.rows is not None else [TracedRequest(0, None, None)] * count:

@@ -28,7 +28,12 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def suite(
-    workload: dict[str, Any], url: str = "http://a:1", context: int | None = None, salt: bool = True, **stage: Any
+    workload: dict[str, Any],
+    url: str = "http://a:1",
+    context: int | None = None,
+    salt: bool = True,
+    workloads: dict[str, Any] | None = None,
+    **stage: Any,
 ) -> Suite:
     swept = {"stage": "s", "concurrency": 1, "requests": 2, **stage}
     deployment = {"url": url, "model": "m", "engine": "vllm", "context": context}
@@ -40,6 +45,7 @@ def suite(
             "candidate": "a",
             "load": {
                 "workload": workload,
+                "workloads": workloads or {},
                 "sweep": [{key: value for key, value in swept.items() if value is not None}],
                 "blocks": 2,
                 "warmup": 0,
@@ -99,6 +105,20 @@ def test_conversations_are_cut_at_their_first_question_unless_they_go_on(
     rows = prompts_of(written(tmp_path, "p.json", SHAREGPT), conversing=conversing)
     assert [[message["content"] for message in row.messages] for row in rows] == said
     assert [row.line for row in rows] == [2, 5]
+
+
+def test_class_without_a_session_sends_first_questions_where_another_class_converses(tmp_path: Path) -> None:
+    recorded = {
+        "prompts": written(tmp_path, "p.json", SHAREGPT.replace('{"from": "system", "value": "sys"}, ', "")).name,
+        "output": 4,
+    }
+    workloads = {"single": {**recorded, "endpoint": "completions"}, "talk": {**recorded, "session": {"turns": 2}}}
+    classes = {name: {"workload": name, "concurrency": 1, "requests": 2} for name in workloads}
+    whole = suite(recorded, workloads=workloads, salt=False, concurrency=None, requests=None, classes=classes)
+    _, material = read_inputs(whole, tmp_path, {})
+    [stage] = make_plan(whole, material=material).blocks[0].stages
+    prompts = {group.name: [request.ask.prompt for request in group.requests] for group in stage.classes}
+    assert sorted(map(str, prompts["single"])) == ["first", "only"]
 
 
 @pytest.mark.parametrize(
