@@ -207,9 +207,12 @@ def _elements(text: str) -> Iterator[tuple[int, str]]:
         while at < len(text) and text[at] in " \t\r\n,":
             at += 1
         line, counted = line + text.count("\n", counted, at), at
-        if at >= len(text) or text[at] == "]":
-            if at >= len(text):
-                yield line, "["  # cut off: the array never ends, and so it is no JSON
+        if at >= len(text):
+            yield line, "["  # cut off: the array never ends, and so it is no JSON
+            return
+        if text[at] == "]":
+            if text[at + 1 :].strip():  # further rows, which nobody would miss
+                yield line, text[at : at + 200]
             return
         try:
             _, end = decoder.raw_decode(text, at)

@@ -129,6 +129,7 @@ def test_class_without_a_session_sends_first_questions_where_another_class_conve
         ('{"prompt": "a"}\n{"prompt": ', "p.jsonl:2: not JSON"),
         ('[\n{"conversations": [{"from": "human", "value": "a"}]},\n{"conv', "p.jsonl:3: not JSON"),
         ('[\n{"prompt": "a"},\n', "p.jsonl:3: not JSON"),
+        ('[{"prompt": "a"}]\n\n[{"prompt": "b"}]', "p.jsonl:1: not JSON"),
         ('{"promt": "a"}', "p.jsonl:1: found `promt`; expected `prompt`, `messages`"),
         ('{"prompt": "a", "sytem": "b"}', "p.jsonl:1: sytem: unknown key; did you mean `system`?"),
         ('{"prompt": " "}', "p.jsonl:1: prompt: found an empty text"),
