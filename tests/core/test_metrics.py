@@ -282,6 +282,9 @@ def test_validity_is_a_share_of_what_was_asked_to_be_valid() -> None:
     judged = [replace(ANSWERED, valid=True), replace(ANSWERED, valid=False), replace(BROKEN, valid=False)]
     assert request_metrics.validity_ratio(columns(*judged, replace(ANSWERED, valid=True), ANSWERED)) == 0.5
     assert request_metrics.validity_ratio(only(ANSWERED)) is None
+    offered = columns(replace(ANSWERED, valid=True), BROKEN, ANSWERED)  # tools: words are not judged, nor is a failure
+    assert request_metrics.validity_ratio(offered) == 0.5
+    assert request_metrics.validity_ratio(columns(BROKEN, ANSWERED)) is None
 
 
 def test_shares_of_tokens_are_unknown_unless_every_answer_tells_them() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from benchgate.gate.decision import CannotJudge, invalid
 from benchgate.model import request_metrics
 from benchgate.model.metric import Slo
-from benchgate.model.records import ABSENT, BoolArray, ErrorClass, FloatArray, RequestColumns
+from benchgate.model.records import BoolArray, ErrorClass, FloatArray, RequestColumns
 from benchgate.model.run import LoadObservation
 
 Tally = Callable[[LoadObservation], tuple[int, int]]
@@ -43,11 +43,8 @@ def _count(execution: LoadObservation, marked: Callable[[RequestColumns], BoolAr
 
 
 def _invalid_answers(execution: LoadObservation) -> tuple[int, int]:
-    valid = execution.requests.valid
-    checked = valid != ABSENT
-    if checked.any():
-        checked |= ~request_metrics.succeeded(execution.requests)
-    return int(np.count_nonzero(checked & (valid != 1))), int(np.count_nonzero(checked))
+    held = request_metrics.held_to_form(execution.requests)
+    return int(np.count_nonzero(held & (execution.requests.valid != 1))), int(np.count_nonzero(held))
 
 
 def _failed_sessions(execution: LoadObservation) -> tuple[int, int]:
