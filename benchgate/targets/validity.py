@@ -55,7 +55,7 @@ class AnswerForm:
                 if schema is not None and not accepts(schema, written):
                     return False
             return True
-        if self.tools and (self.tool_choice == "required" or isinstance(self.tool_choice, dict)):
+        if self.tools and _requires_call(self.tool_choice):
             return False
         return self._fits(text)
 
@@ -84,6 +84,14 @@ def form_of_fields(fields: Mapping[str, object]) -> AnswerForm:
         fields.get("tool_choice"),
         checks_arguments=True,
     )
+
+
+def _requires_call(choice: object) -> bool:
+    """Return True if an answer in words does not do what a `tool_choice` demands. Tools may be allowed without that."""
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        inner = choice.get("allowed_tools")
+        choice = (inner if isinstance(inner, dict) else choice).get("mode")
+    return choice == "required" or isinstance(choice, dict)
 
 
 def response_schema(response_format: object) -> object:

@@ -71,6 +71,12 @@ def test_with_tools_and_a_schema_an_answer_calls_or_says_what_the_schema_asks() 
 def test_tool_that_is_offered_may_be_left_alone_and_one_that_is_required_may_not() -> None:
     assert is_valid(OFFER, AnswerContent(["no need"])) is None
     assert is_valid(replace(OFFER, fields={**TOOLS, "tool_choice": "required"}), AnswerContent(["no need"])) is False
+    for mode, expected in (("auto", None), ("required", False)):
+        allowed = {"mode": mode, **TOOLS}
+        for choice in ({"type": "allowed_tools", "allowed_tools": allowed}, {"type": "allowed_tools", **allowed}):
+            offer = replace(OFFER, fields={**TOOLS, "tool_choice": choice})
+            assert is_valid(offer, AnswerContent(["no need"])) is expected
+            assert is_valid(offer, calling(("f", "{}"))) is True
 
 
 def test_answer_to_a_plain_request_is_neither() -> None:
