@@ -153,6 +153,12 @@ def test_visible_characters_of_responses_are_counted() -> None:
     ]
     offer = replace(RESPONSES, fields={"tools": [{"type": "function", "name": "f"}]})
     assert content(response_events(*calls), offer) == (3, 0, 1)
+    assert record_of(response_events(*calls), offer).chunk_ns == (1,)
+    for arguments, visible in (("{}", 3), ("", 1)):  # without deltas
+        whole_call = {**calls[2], "item": {**item, "arguments": arguments}}
+        for events in ([calls[0], whole_call], [{**whole_call, "type": calls[0]["type"]}, whole_call]):
+            assert content(response_events(*events), offer) == (visible, 0, 1)
+            assert len(record_of(response_events(*events), offer).chunk_ns) == 1
     output: list[Event] = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
         {"type": "message", "content": [{"type": "output_text", "text": "A b"}, {"type": "refusal", "refusal": "no"}]},

@@ -113,10 +113,11 @@ class AnswerContent:
         if isinstance(name, str) and name:
             self.names[key] = name
 
-    def take_whole_call(self, key: Key, item: dict[str, object]) -> None:
-        """Add a call that is there as a whole. Its arguments repeat those of its pieces, where there were any."""
+    def take_whole_call(self, key: Key, item: dict[str, object]) -> bool:
+        """Add a call that is there as a whole. Return False if its arguments repeat those of its pieces."""
         has_arguments = any(self._arguments.get(key, ()))
         self.take_call(key, item.get("name"), None if has_arguments else item.get("arguments"))
+        return not has_arguments
 
     def take_same(self, name: str, texts: bytes) -> None:
         """Add texts of events that differ in `name` alone: JSON without quotes, each ended by LF, decoded by itself."""

@@ -24,7 +24,8 @@ _LAST = {
     "response.done": None,  # some gateways end every response so: its status is in it
 }
 
-_ITEMS = ("response.output_item.added", "response.output_item.done")
+_ITEM_DONE = "response.output_item.done"
+_ITEMS = ("response.output_item.added", _ITEM_DONE)
 _OUT_OF_TOKENS = frozenset({"max_output_tokens", "max_tokens", "length"})
 
 
@@ -58,7 +59,9 @@ def _take_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, obj
     elif kind in _ITEMS:
         item = data.get("item")
         if isinstance(item, dict) and item.get("type") == "function_call":
-            stream.words.take_whole_call((place_of(data.get("output_index"), 0), ""), item)
+            came_whole = stream.words.take_whole_call((place_of(data.get("output_index"), 0), ""), item)
+            if came_whole and (item.get("arguments") or kind == _ITEM_DONE):  # some servers send no deltas of a call
+                stream.take_chunk(at_ns, answers=True)
     elif kind in _LAST:
         response = data.get("response")
         _take_response(stream, at_ns, response if isinstance(response, dict) else {}, _LAST[kind])
