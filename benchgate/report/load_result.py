@@ -145,6 +145,10 @@ def _content(load: Document) -> str:
         return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
     if load.get("audio_s") is not None:
         return f"{as_written(show_duration, load['audio_s'])} of audio in"
+    if load.get("trace") is not None:
+        tokens = {"in": load["input_tokens"], "out": load["output_tokens"]}
+        others = ", ".join(f"{count:,} {way}" for way, count in tokens.items() if count is not None)
+        return "tokens as in its rows" + (f", else {others}" if others else "")
     return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
 
 

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError, UsageError
+from benchgate.load.results import StageResult, no_rows
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import SyntheticRequests, run_load_test
+from benchgate.load.standalone.run import SyntheticRequests, describe, run_load_test
+from benchgate.model.run import ClientUse
 from benchgate.plan.slot_share import SlotShare
+from benchgate.report.load_result import render_load
+from benchgate.report.screen import Screen
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE
 
@@ -43,6 +47,25 @@ def test_rows_are_sent_with_their_own_lengths(trace: str) -> None:
     load = document["load"]
     assert isinstance(load, dict)
     assert (load["trace"], load["speed"], load["rate_rps"], load["arrival"]) == (trace, 1.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths", "shown"),
+    [
+        (ROWS, (100, 128), "tokens as in its rows, else 100 in, 128 out"),
+        ('{"at_s": 0, "input_tokens": 3}\n' * 4, (None, 128), "tokens as in its rows, else 128 out"),
+        ('{"timestamp": 0, "input_length": 3, "output_length": 9}\n' * 4, (None, None), "tokens as in its rows"),
+    ],
+)
+def test_lengths_are_stated_for_rows_that_have_none(
+    trace: str, rows: str, lengths: tuple[int | None, ...], shown: str
+) -> None:
+    Path(trace).write_text(rows)
+    options = options_of(trace, requests=4)
+    empty = StageResult.of(no_rows(), 0.0, ClientUse(0.0, 0.0, 1))
+    document: Any = describe(options, "openai", empty, partial=True, warmup=0)
+    assert (document["load"]["input_tokens"], document["load"]["output_tokens"]) == lengths
+    assert f"at speed 1, 4 requests; {shown}\n" in render_load(document, Screen(200))
 
 
 def test_instants_are_the_recorded_gaps_divided_by_the_speed(trace: str) -> None:

@@ -286,11 +286,16 @@ class LoadOptions:
 
     @property
     def lengths(self) -> dict[str, float | None]:
-        """Lengths of a request in the result; None for what the request does not state."""
+        """Lengths of a request in the result; None for what is not stated, or is by every row of a trace."""
         if ENDPOINTS[self.endpoint].transcribes:
             return {"input_tokens": None, "output_tokens": None, "audio_s": self.audio_s}
-        tokens = self.input_tokens if self.prompts is None else None
-        return {"input_tokens": tokens, "output_tokens": self.output_tokens}
+        found: dict[str, float | None] = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+        if self.prompts is not None:
+            found["input_tokens"] = None
+        if self.replay is not None:
+            by_row = [name for name in found if all(getattr(row, name) is not None for row in self.replay.rows)]
+            found |= dict.fromkeys(by_row)
+        return found
 
     @property
     def stage(self) -> str:
