@@ -141,15 +141,15 @@ def _load(load: Document) -> str:
 
 
 def _content(load: Document) -> str:
+    tokens_in, tokens_out = load["input_tokens"], load["output_tokens"]
     if load["prompts"] is not None:
-        return f"prompts of {load['prompts']}, up to {load['output_tokens']:,} tokens out"
+        return f"prompts of {load['prompts']}" + ("" if tokens_out is None else f", up to {tokens_out:,} tokens out")
     if load.get("audio_s") is not None:
         return f"{as_written(show_duration, load['audio_s'])} of audio in"
     if load.get("trace") is not None:
-        tokens = {"in": load["input_tokens"], "out": load["output_tokens"]}
-        others = ", ".join(f"{count:,} {way}" for way, count in tokens.items() if count is not None)
+        others = ", ".join(f"{count:,} {way}" for count, way in ((tokens_in, "in"), (tokens_out, "out")) if count)
         return "tokens as in its rows" + (f", else {others}" if others else "")
-    return f"{load['input_tokens']:,} tokens in, {load['output_tokens']:,} out"
+    return f"{tokens_in:,} tokens in" + ("" if tokens_out is None else f", {tokens_out:,} out")
 
 
 def _latencies(document: Document, screen: Screen) -> Iterator[str]:

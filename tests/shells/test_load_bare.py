@@ -325,7 +325,10 @@ def test_answers_in_numbers_are_successes_without_a_token(found: list[object], c
         )
     assert result.exit_code == code, result.stderr
     assert (f"no request to {server.url}/v1/embeddings succeeded: " in result.stderr) == (code != 0)
-    assert json.loads(result.stdout)["throughput"]["output_tokens_per_s"] is None
+    document = json.loads(result.stdout)
+    assert document["throughput"]["output_tokens_per_s"] is document["load"]["output_tokens"] is None
+    assert "output_throughput" not in {row["name"] for row in document["metrics"]}
+    assert "2 requests; 100 tokens in\n" in render_load(document, PLAIN)
 
 
 @pytest.mark.parametrize("slo", [[], ["--slo", "ttft=60s"]], ids=["no bound", "slo"])

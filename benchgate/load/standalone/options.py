@@ -286,10 +286,12 @@ class LoadOptions:
 
     @property
     def lengths(self) -> dict[str, float | None]:
-        """Lengths of a request in the result; None for what is not stated, or is by every row of a trace."""
-        if ENDPOINTS[self.endpoint].transcribes:
+        """Lengths of a request in the result; None for what it does not state, or every row of a trace does."""
+        spec = ENDPOINTS[self.endpoint]
+        if spec.transcribes:
             return {"input_tokens": None, "output_tokens": None, "audio_s": self.audio_s}
-        found: dict[str, float | None] = {"input_tokens": self.input_tokens, "output_tokens": self.output_tokens}
+        output_tokens = self.output_tokens if spec.generates else None
+        found: dict[str, float | None] = {"input_tokens": self.input_tokens, "output_tokens": output_tokens}
         if self.prompts is not None:
             found["input_tokens"] = None
         if self.replay is not None:

@@ -226,7 +226,7 @@ def describe(
         saturated = bool(reasons)
     doubt = _miscounted(options, result)
     stage = region_name(options.stage, None if region is None else region.name)
-    output_tokens = requests.tokens["output_tokens"]
+    output_tokens, generates = requests.tokens["output_tokens"], ENDPOINTS[options.endpoint].generates
     document: dict[str, object] = {
         "url": options.url,
         "request_url": options.request_url,
@@ -271,9 +271,7 @@ def describe(
         "window_s": window_s,
         "down_after_s": result.down_after_s,
         "throughput": {
-            "output_tokens_per_s": output_tokens / window_s
-            if ENDPOINTS[options.endpoint].generates and window_s > 0
-            else None,
+            "output_tokens_per_s": output_tokens / window_s if generates and window_s > 0 else None,
             "requests_per_s": requests.succeeded / window_s if window_s > 0 else None,
         },
         "slo": None if options.slo is None else asdict(options.slo),
@@ -321,6 +319,7 @@ def describe(
             "n": row.n,
         }
         for row in load_metrics(result, options.slo, stage)
+        if generates or row.name != "output_throughput"
     ]
     if options.slo is not None:
         reason = "the load was interrupted" if partial else _unusable(options, result, reasons, doubt)
