@@ -315,7 +315,7 @@ class ClusterFleet:
         return crew
 
     async def _run(self, stage: Shard, begins: Callable[[int], None] | None) -> StageResult:
-        crew = await self._crew(stage.target.url)
+        crew = await self._crew(stage.loaded_url)
         shards = stage.split(len(crew), self._regions)
         self._seats = [
             RemoteWorker(client, address, f"{self._name}-{self._stages}-{shard.worker + 1}", shard)

@@ -397,6 +397,10 @@ def test_address_that_means_another_server_to_a_worker_is_refused(
         with pytest.raises(ClusterError, match="is an address of this machine alone"):
             fleet.run(shard_of(server.url, closed(2)))
         assert server.requests == []
+        shard = shard_of("http://gpu:8000", closed(2))
+        shard = replace(shard, target=replace(shard.target, grpc="grpc://127.0.0.1:1"), by_grpc=True)
+        with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1 is an address of this machine alone"):
+            fleet.run(shard)
 
 
 SUITE = """
