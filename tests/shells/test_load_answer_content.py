@@ -146,7 +146,7 @@ def test_visible_characters_of_responses_are_counted() -> None:
     ]
     assert content(response_events(*events), RESPONSES) == (4, 4, 0)
     item = {"type": "function_call", "name": "f", "arguments": ""}
-    calls = [
+    calls: list[Event] = [
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"},
         {"type": "response.output_item.done", "output_index": 0, "item": {**item, "arguments": "{}"}},
@@ -328,21 +328,6 @@ def test_output_in_a_choice_that_nobody_asked_for_is_a_protocol_fault(ask: Model
     for asked in (ask, replace(ask, fields={"n": 1})):
         record = record_of(reads, asked, target=target())
         assert (record.error, record.error_detail) == (ErrorClass.PROTOCOL, SECOND)
-
-
-@pytest.mark.parametrize(("ask", "reads"), OTHERS)
-def test_several_choices_are_fine_where_several_were_asked_for(ask: ModelRequest, reads: list[bytes]) -> None:
-    fields = (replace(ask, fields={"n": 2}), None), (replace(ask, fields={"best_of": 2}), target()), (ask, target(n=2))
-    for asked, at in fields:
-        assert record_of(reads, asked, target=at).error is None
-    batch = replace(ask, content={"prompt": ["a", "b"]})
-    assert record_of(reads, batch).error is None
-    assert record_of(reads, replace(ask, content={"prompt": [1, 2]})).error_detail == SECOND
-
-
-def test_every_choice_that_was_asked_for_is_counted() -> None:
-    two = replace(CHAT, fields={"n": 2})
-    assert content(streamed(delta(0, content="ab"), delta(1, content="cde"), delta(1, reasoning="f")), two) == (5, 1, 0)
 
 
 def test_choice_without_an_index_is_the_first_and_one_without_output_is_none() -> None:

@@ -190,7 +190,6 @@ class ParsedAnswer:
     answer_id: str | None = None  # what the server calls this one answer
     tokenless: bool = False  # an answer in numbers, which has no finish reason
     words: AnswerContent = field(default_factory=AnswerContent)  # of the first choice
-    others: AnswerContent | None = None  # of all other choices, where one of them says anything
     other_choice: int | None = None  # the first choice with output that is not the first one, by its index
     model: str | None = None  # the name of the model, where the answer gives one
 
@@ -220,9 +219,7 @@ class ParsedAnswer:
     ) -> bool:
         """Note the output in a choice (by default number `place`), which its `holder` carries. False without any."""
         index = place_of(choice.get("index"), place)
-        words = self.words
-        if index:
-            words = self.others = self.others or AnswerContent()
+        words = AnswerContent() if index else self.words  # no request asks for more than one choice
         answers = words.take(holder, reasons=reasons)
         if answers is None:
             return False

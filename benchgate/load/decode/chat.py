@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from benchgate.load.decode.answer import AnswerContent, ParsedAnswer
+from benchgate.load.decode.answer import AnswerContent, ParsedAnswer, place_of
 from benchgate.load.decode.body import RawBody, Read, Template
 from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent, is_plain_event, plain_data
 from benchgate.targets.answers import finish_reason
@@ -162,7 +162,7 @@ def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> 
     """Return the meaning of events with any id between `opening` and `before` and any `text` between that and `after`.
 
     It is tried with an id and a text that occur nowhere else, which must be found in their places. None otherwise, for
-    an event with an error or more than one choice, and for output in another choice than the first.
+    an event with an error or more than one choice, and for another choice than the first.
     """
     other_id, other_text = (_OTHER_ID if opening else ""), (_TEXT if text else "")
     read = opening + other_id.encode() + before + other_text.encode() + after
@@ -181,7 +181,7 @@ def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> 
     answer = ParsedAnswer()
     take_choice(answer, 0, choice)
     answer.take_id(event)
-    if answer.error is not None or answer.others is not None:
+    if answer.error is not None or place_of(choice.get("index"), 0):
         return None
     finish = choice.get("finish_reason")
     counts = {name: event[name] for name in ("usage", "timings") if isinstance(event.get(name), dict)} or None

@@ -62,18 +62,12 @@ def classify_failure(
 
 
 def _unasked(stream: ParsedAnswer, ask: ModelRequest, target: Target | None) -> str | None:
-    choice, calls = stream.other_choice, stream.words.calls or (stream.others is not None and stream.others.calls)
-    if choice is None and not calls:
+    if stream.other_choice is not None:
+        return f"output in choice {stream.other_choice}, although one choice was requested"
+    if not stream.words.calls:
         return None
     body = {**ask.content, **ask.fields} if target is None else ask_body(target, ask)
-    prompt, counts = body.get("prompt"), (body.get("n"), body.get("best_of"))
-    several_prompts = isinstance(prompt, list) and len(prompt) > 1 and not all(isinstance(one, int) for one in prompt)
-    several_choices = any(isinstance(count, int) and count > 1 for count in counts)
-    if choice is not None and not (several_prompts or several_choices):
-        return f"output in choice {choice}, although one choice was requested"
-    if calls and not (body.get("tools") or body.get("functions")):
-        return "a tool call, although no tools were offered"
-    return None
+    return None if body.get("tools") or body.get("functions") else "a tool call, although no tools were offered"
 
 
 def _unfinished(stream: ParsedAnswer) -> Failure | None:
@@ -141,7 +135,7 @@ def decode(
     `intended_ns` is relative to `epoch_ns`, the response's instants are absolute. A failed request keeps whatever came
     before it failed. With `leaves` the client was to cancel it: it is kept apart from all others, also when the answer
     was over before. `secret` is blotted out of what the server said. Further fields that `target` adds to a body may
-    offer tools or request several choices.
+    offer tools.
     """
     stream = _read(response, ask, secret)
     fault = classify_failure(response, stream, ask, target)
@@ -198,15 +192,15 @@ _NO_CONTENT = _Content(None, None, None, None)
 
 
 def _content_of(stream: ParsedAnswer) -> _Content:
-    choices = [stream.words] if stream.others is None else [stream.words, stream.others]
-    output, reasoning = "".join([words.output for words in choices]), "".join([words.reasoning for words in choices])
+    words = stream.words
+    output, reasoning = words.output, words.reasoning
     answer_chars, reasoning_chars = visible_characters(output), visible_characters(reasoning)
     text, visible = (output, answer_chars) if answer_chars else (reasoning, reasoning_chars)
     return _Content(
         answer_chars=min(answer_chars, _MOST_CHARACTERS),
         reasoning_chars=min(reasoning_chars, _MOST_CHARACTERS),
         redundancy_percent=redundancy_percent(text) if visible >= MIN_VISIBLE_CHARACTERS else None,
-        tool_calls=min(sum(words.calls for words in choices), _MOST_CALLS),
+        tool_calls=min(words.calls, _MOST_CALLS),
     )
 
 
