@@ -216,7 +216,7 @@ class _Reading:
         rows = read_prompt_set(
             self._suite_dir,
             prompt_set,
-            conversing=any(traffic.workload.session is not None for traffic in users),
+            conversing=any(w.session is not None for w in self.workloads if w.prompt_set == prompt_set),
             contacting=self._contacting,
         )
         source, bounds = shown_source(self._suite_dir, prompt_set), (self._mark_tokens, self._context_tokens)

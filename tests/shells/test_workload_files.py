@@ -14,9 +14,10 @@ from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
 from benchgate.pipeline.deployments import require_context_fits
 from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
-from benchgate.plan.schedule import make_plan
+from benchgate.plan.schedule import make_plan, planned_stage
 from benchgate.plan.vocabulary import VOCABULARIES
 from benchgate.suite.schema import Suite
+from benchgate.suite.stages import Stage
 from benchgate.suite.workload import PromptSet
 from tests.shells.load_helpers import limits, target_at
 
@@ -119,6 +120,17 @@ def test_class_without_a_session_sends_first_questions_where_another_class_conve
     [stage] = make_plan(whole, material=material).blocks[0].stages
     prompts = {group.name: [request.ask.prompt for request in group.requests] for group in stage.classes}
     assert sorted(map(str, prompts["single"])) == ["first", "only"]
+
+
+def test_capacity_search_holds_the_conversations_of_its_own_workload(tmp_path: Path) -> None:
+    rows = written(tmp_path, "p.json", SHAREGPT).name
+    talk = {"prompts": rows, "output": 4, "session": {"turns": 2}}
+    whole = suite({"input": 4, "output": 4}, workloads={"talk": talk}, salt=False)
+    assert whole.load is not None
+    _, material = read_inputs(whole, tmp_path, {})
+    stage = Stage.model_validate({"stage": "search", "requests": 20, "concurrency": 1, "workload": "talk"})
+    [group] = planned_stage(whole.load, stage, [1], material).classes
+    assert {request.turn.turn for request in group.requests if request.turn is not None} == {0, 1}
 
 
 @pytest.mark.parametrize(
