@@ -41,7 +41,7 @@ from benchgate.plan.vocabulary import VOCABULARIES, Vocabulary
 from benchgate.suite.formats import parse_json, schema_problem
 from benchgate.suite.load import Load, TrafficClass
 from benchgate.suite.schema import Suite, declared_context_tokens
-from benchgate.suite.workload import Lengths, PromptSet
+from benchgate.suite.workload import Lengths, PromptSet, Workload
 from benchgate.system import RECORDED_BYTES, lacking, read_text_file
 from benchgate.targets.address import show_address
 from benchgate.targets.client import JsonClient
@@ -207,22 +207,27 @@ class _Reading:
         return read_lengths(path, columns, self._context_tokens)
 
     def prompts(self) -> dict[str, tuple[RecordedRequest, ...]]:
-        """Read every set of prompts, and check it for each class of traffic that sends it."""
+        """Read every set of prompts, and check it for each workload that sends it."""
         sets = {prompts.name: prompts for w in self.workloads if (prompts := w.prompt_set) is not None}
         return self.each(set(sets), lambda name, _: self._prompt_set(sets[name]))
 
     def _prompt_set(self, prompt_set: PromptSet) -> tuple[RecordedRequest, ...]:
-        users = [traffic for traffic in self._classes if traffic.workload.prompt_set == prompt_set]
-        rows = read_prompt_set(
-            self._suite_dir,
-            prompt_set,
-            conversing=any(w.session is not None for w in self.workloads if w.prompt_set == prompt_set),
-            contacting=self._contacting,
-        )
+        users = [workload for workload in self.workloads if workload.prompt_set == prompt_set]
+        conversing = any(workload.session is not None for workload in users)
+        rows = read_prompt_set(self._suite_dir, prompt_set, conversing=conversing, contacting=self._contacting)
         source, bounds = shown_source(self._suite_dir, prompt_set), (self._mark_tokens, self._context_tokens)
-        problems = [p for traffic in users for p in _unfit(source, traffic, rows, *bounds)]
+        problems = []
+        for traffic in self._classes:
+            planned = traffic.schedule.requests
+            if traffic.workload.prompt_set == prompt_set and len(rows) < planned:
+                what = (
+                    f'there are {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
+                    f"write `requests: {len(rows)}` or fewer, or name more prompts"
+                )
+                problems.append(Problem(source, None, None, "", what))
+        problems += [problem for workload in users for problem in _unfit(source, workload, rows, *bounds)]
         if problems:
-            raise SuiteError(problems[:MOST_PROBLEMS])
+            raise SuiteError(list(dict.fromkeys(problems))[:MOST_PROBLEMS])
         return rows
 
     def media(self) -> dict[tuple[MediaKind, str], tuple[str, ...]]:
@@ -314,16 +319,9 @@ def read_lengths(path: Path, columns: set[str], context_tokens: int | None = Non
 
 
 def _unfit(
-    source: str, traffic: TrafficClass, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
+    source: str, workload: Workload, rows: Sequence[RecordedRequest], mark_tokens: int, context_tokens: int | None
 ) -> Iterator[Problem]:
-    """Yield why a class of traffic cannot send a file of prompts. Salting adds `mark_tokens` to each turn of a user."""
-    workload, planned = traffic.workload, traffic.schedule.requests
-    if len(rows) < planned:
-        what = (
-            f'there are {len(rows):,} prompts and "{traffic.name}" sends {planned:,} requests a block; '
-            f"write `requests: {len(rows)}` or fewer, or name more prompts"
-        )
-        yield Problem(source, None, None, "", what)
+    """Yield which rows of prompts a workload cannot send. Salting adds `mark_tokens` to each turn of a user."""
     for row in rows:
         messages = row.single_messages if workload.session is None else row.messages
         if ENDPOINTS[workload.endpoint].messages_key is None and (len(messages) != 1 or row.fields):

@@ -166,6 +166,14 @@ def test_completions_take_recorded_rows_of_one_text(tmp_path: Path) -> None:
     assert found.startswith("p.jsonl:3: messages: is a conversation, and completions take one text"), found
 
 
+def test_prompts_of_a_capacity_search_are_checked_as_those_of_a_stage(tmp_path: Path) -> None:
+    single = {"prompts": written(tmp_path, "p.jsonl", OWN).name, "output": 4, "endpoint": "completions"}
+    asked = suite({"input": 4, "output": 4}, workloads={"single": single})
+    assert problems_of(asked, tmp_path) == [
+        "p.jsonl:3: messages: is a conversation, and completions take one text; use the endpoint chat, or take it out"
+    ]
+
+
 def test_prompt_longer_than_a_known_context_is_told_with_its_line(tmp_path: Path) -> None:
     written(tmp_path, "p.jsonl", '{"prompt": "a b c"}\n' + '{"prompt": "' + "w " * 60 + '"}\n')
     (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 8}, context=64), tmp_path)
