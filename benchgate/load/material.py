@@ -181,6 +181,8 @@ class _Reading:
         self.problems: list[Problem] = []
         self._classes = load.classes()
         self.workloads = [*(traffic.workload for traffic in self._classes), *load.workloads.values()]
+        if load.capacity is not None and load.capacity.workload is None:  # no stage may have that of the search
+            self.workloads.append(load.workload)
         self._suite_dir = suite_dir
         self._mark_tokens = MARK_PIECES if load.salt else 0
         self._context_tokens = context_tokens

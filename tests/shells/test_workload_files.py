@@ -14,8 +14,10 @@ from benchgate.load.traces import Bounds, load_trace
 from benchgate.model.deployment import Arm
 from benchgate.pipeline.deployments import require_context_fits
 from benchgate.plan.model import Material, ObservedLengths, RecordedRequest
-from benchgate.plan.schedule import make_plan, planned_stage
+from benchgate.plan.schedule import look_stage, make_plan, planned_stage
 from benchgate.plan.vocabulary import VOCABULARIES
+from benchgate.stats.capacity_search import PlannedLook
+from benchgate.suite.load import Capacity
 from benchgate.suite.schema import Suite
 from benchgate.suite.stages import Stage
 from benchgate.suite.workload import PromptSet
@@ -164,6 +166,16 @@ def test_completions_take_recorded_rows_of_one_text(tmp_path: Path) -> None:
     written(tmp_path, "p.jsonl", OWN)
     (found,) = problems_of(suite({"prompts": "p.jsonl", "output": 4, "endpoint": "completions"}), tmp_path)
     assert found.startswith("p.jsonl:3: messages: is a conversation, and completions take one text"), found
+
+
+def test_files_of_a_capacity_search_are_read_where_no_stage_has_its_workload(tmp_path: Path) -> None:
+    asked = suite({"prompts": written(tmp_path, "p.jsonl", '{"prompt": "hello you"}').name, "output": 4})
+    assert asked.load is not None
+    capacity = Capacity.model_validate({"over": "concurrency", "from": 1, "to": 2})
+    search = asked.load.model_copy(update={"sweep": (), "capacity": capacity})
+    _, material = read_inputs(asked.model_copy(update={"load": search}), tmp_path, {})
+    [group] = look_stage(search, capacity, PlannedLook(1.0, 0, 5), [1], material).classes
+    assert [request.ask.prompt for request in group.requests] == ["hello you"] * 5
 
 
 def test_prompts_of_a_capacity_search_are_checked_as_those_of_a_stage(tmp_path: Path) -> None:
