@@ -214,6 +214,12 @@ class ParsedAnswer:
         if answers and self.answer_ns is None:
             self.answer_ns = at_ns
 
+    def take_text(self, at_ns: int, text: object) -> None:
+        """Note a piece of the answer's text; anything but a text with characters is none."""
+        if is_text(text):
+            self.words.texts.append(str(text))
+            self.take_chunk(at_ns, answers=True)
+
     def take_output(
         self, at_ns: int, choice: dict[str, object], holder: dict[str, object], place: int, *, reasons: bool = True
     ) -> bool:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from benchgate.load.decode.answer import AnswerContent, ParsedAnswer, place_of
 from benchgate.load.decode.body import RawBody, Read, Template
-from benchgate.load.decode.sse import HEARTBEATS, EventParser, OverlongEvent, is_plain_event, plain_data
+from benchgate.load.decode.sse import HEARTBEATS, MOST_EVENTS, EventParser, OverlongEvent, is_plain_event, plain_data
 from benchgate.targets.answers import finish_reason
 from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
@@ -203,8 +203,6 @@ def _kind(opening: bytes, before: bytes, text: str = "", after: bytes = b"") -> 
     )
 
 
-# Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy.
-MOST_EVENTS = 1_000_000
 _IN_VAIN = 8  # events may be looked up that begin no run of like ones, as the first ones and the last ones do; of all
 _IN_VAIN_ONE_IN = 32  # others at most: where each event has something of its own, looking it up only costs
 

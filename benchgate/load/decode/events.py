@@ -12,11 +12,9 @@ from functools import lru_cache
 
 from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import RawBody, Read, Reads, Template
-from benchgate.load.decode.sse import HEARTBEATS, Event, EventParser, OverlongEvent
+from benchgate.load.decode.sse import HEARTBEATS, MOST_EVENTS, Event, EventParser, OverlongEvent
 from benchgate.targets.error_messages import WORDLESS_ERROR, Secret, error_message, event_error, json_object, redact
 
-# Limit of events in one stream, comments and heartbeats included: a hostile server must not keep us busy.
-MOST_EVENTS = 1_000_000
 _LONGEST = 4096  # bytes of an event whose like are skipped
 _OTHER_TEXT = secrets.token_hex(16)  # that no event can hold in any spelling
 

@@ -45,8 +45,6 @@ def _read(body: Iterable[Read], secret: Secret, *, streamed: bool) -> ParsedAnsw
         stream.model = stream.model or found.model
         if found.text is None and found.is_final is None:
             stream.malformed = stream.malformed or "an answer without an output of BYTES"
-        if found.text:
-            stream.words.texts.append(found.text)
-            stream.take_chunk(at_ns, answers=True)
+        stream.take_text(at_ns, found.text)
         stream.unstated_end_ns = None if ended is False else at_ns
     return stream

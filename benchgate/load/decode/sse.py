@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 LONGEST_EVENT_BYTES = 8 * 2**20  # limit of one event; no server sends longer ones on purpose
+MOST_EVENTS = 1_000_000  # of one stream, comments and heartbeats included: a hostile server must not keep us busy
 
 # Names of events that say only that somebody is still there, in whatever words.
 HEARTBEATS = frozenset({"ping", "heartbeat", "keepalive", "keep-alive", "keep_alive"})

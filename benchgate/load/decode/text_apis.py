@@ -29,7 +29,7 @@ def read_tgi_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedA
     """Read a body as the document of TGI's `generate`. Without events when it is no JSON object."""
     stream, at_ns, data = _document(body, "generated_text", secret)
     if data is not None:
-        _take_text(stream, at_ns, data["generated_text"])
+        stream.take_text(at_ns, data["generated_text"])
         _take_details(stream, at_ns, data.get("details"))
     return stream
 
@@ -37,7 +37,7 @@ def read_tgi_document(body: Iterable[Read], *, secret: Secret = None) -> ParsedA
 def _take_tgi_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, object]) -> bool:
     token = data.get("token")
     if isinstance(token, dict) and not token.get("special"):  # as the end of the text is
-        _take_text(stream, at_ns, token.get("text"))
+        stream.take_text(at_ns, token.get("text"))
     _take_details(stream, at_ns, data.get("details"))
     return "token" in data
 
@@ -68,7 +68,7 @@ def read_triton_document(body: Iterable[Read], *, secret: Secret = None) -> Pars
 def _take_triton_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, object]) -> bool:
     if "text_output" not in data:
         return False
-    _take_text(stream, at_ns, output_text(data))
+    stream.take_text(at_ns, output_text(data))
     if stream.model is None and is_text(name := data.get("model_name")):
         stream.model = str(name)
     stream.unstated_end_ns = at_ns
@@ -91,7 +91,7 @@ def read_inference(body: Iterable[Read], *, secret: Secret = None) -> ParsedAnsw
         text = tensor_text(data)
         if text is None:
             stream.malformed = "a document without an output of BYTES"
-        _take_text(stream, at_ns, text)
+        stream.take_text(at_ns, text)
         stream.unstated_end_ns = at_ns
     return stream
 
@@ -143,9 +143,3 @@ def _document(body: Iterable[Read], key: str, secret: Secret) -> tuple[ParsedAns
     stream.error = event_error(data)
     stream.malformed = f"a document without {key}"
     return stream, at_ns, None
-
-
-def _take_text(stream: ParsedAnswer, at_ns: int, text: object) -> None:
-    if is_text(text):
-        stream.words.texts.append(str(text))
-        stream.take_chunk(at_ns, answers=True)

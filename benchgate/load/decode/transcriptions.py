@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchgate.load.decode.answer import ParsedAnswer, is_text
+from benchgate.load.decode.answer import ParsedAnswer
 from benchgate.load.decode.body import Read
 from benchgate.load.decode.chat import joined_reads
 from benchgate.load.decode.events import read_events
@@ -40,7 +40,7 @@ def read_transcript(body: Iterable[Read], ask: ModelRequest, *, secret: Secret =
     if data is None:
         if form in TEXT_FORMS and raw.strip():
             stream.events, stream.unstated_end_ns = 1, at_ns
-            _take_text(stream, at_ns, raw.decode("utf-8", "replace"))
+            stream.take_text(at_ns, raw.decode("utf-8", "replace"))
         return stream
     stream.events = 1
     if not isinstance(data.get("text"), str):
@@ -49,7 +49,7 @@ def read_transcript(body: Iterable[Read], ask: ModelRequest, *, secret: Secret =
     elif form == _WHOLE_FORM and stated_duration_s(data) is None:
         stream.malformed = "a verbose transcription without the duration of the recording"
     else:
-        _take_text(stream, at_ns, data["text"])
+        stream.take_text(at_ns, data["text"])
         stream.take_finish(at_ns, "stop")
     stream.take_usage(data)
     stream.take_id(data)
@@ -58,12 +58,12 @@ def read_transcript(body: Iterable[Read], ask: ModelRequest, *, secret: Secret =
 
 def _take_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, object]) -> bool:
     if kind == "transcript.text.delta":
-        _take_text(stream, at_ns, data.get("delta"))
+        stream.take_text(at_ns, data.get("delta"))
     elif kind == "transcript.text.done":
         if not isinstance(data.get("text"), str):
             stream.malformed = "a transcription without a text"
         elif not stream.chunk_ns:  # it comes in one piece
-            _take_text(stream, at_ns, data["text"])
+            stream.take_text(at_ns, data["text"])
         stream.take_usage(data)
         stream.take_finish(at_ns, "stop")
         stream.is_over = True
@@ -78,16 +78,10 @@ def _take_event(stream: ParsedAnswer, at_ns: int, kind: str, data: dict[str, obj
 
 def _take_choice(stream: ParsedAnswer, at_ns: int, choice: dict[str, object]) -> None:
     delta = choice.get("delta")
-    _take_text(stream, at_ns, text_in(delta.get("content")) if isinstance(delta, dict) else None)
+    stream.take_text(at_ns, text_in(delta.get("content")) if isinstance(delta, dict) else None)
     if choice.get("finish_reason") is not None:
         was_cut = stream.finish_reason == "length"
         stream.take_finish(at_ns, choice["finish_reason"])
         stream.finish_ns, stream.finish_at = at_ns, len(stream.chunk_ns)  # of the last part
         if was_cut and stream.finish_reason == "stop":
             stream.finish_reason = "length"
-
-
-def _take_text(stream: ParsedAnswer, at_ns: int, text: object) -> None:
-    if is_text(text):
-        stream.words.texts.append(str(text))
-        stream.take_chunk(at_ns, answers=True)
