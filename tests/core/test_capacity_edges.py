@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchgate.gate.checks import capacity
@@ -342,6 +343,18 @@ def test_the_third_look_in_a_row_that_measured_its_client_ends_a_search() -> Non
     search.take(look.level, columns, LATE)
     assert "the load generator was the bottleneck at" in str(search.fault) and search.next is None
     assert search.executions(99.0) == 0
+
+
+def test_look_at_a_rate_that_the_client_did_not_reach_is_left_out() -> None:
+    search = search_of(suite())
+    assert search is not None
+    columns, bounds = answered(PlannedLook(100.0, 0, 50), 40, over="rate"), search.bounds
+    planned_s = 49 / 100
+    late_s = planned_s / bounds.achieved_ratio - planned_s + bounds.send_lag_p99_s + 0.001
+    lag_ns = np.zeros(len(columns), dtype=np.int64)
+    lag_ns[-1] = late_s * 1e9  # one late request alone is a hiccup
+    search.take(100.0, replace(columns, sent_ns=columns.sent_ns + lag_ns), CALM)
+    assert [one.split(" requests/s")[0].rpartition(" ")[0] for one in search.left_out] == ["the client sent"]
 
 
 @pytest.mark.parametrize(
