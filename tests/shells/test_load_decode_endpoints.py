@@ -301,6 +301,15 @@ def test_call_in_a_message_is_output_with_its_name_and_its_arguments() -> None:
     assert read(TO_MESSAGES, STARTED, *call, stopped("tool_use")).error is ErrorClass.PROTOCOL  # nobody offered it
 
 
+@pytest.mark.parametrize(("written", "valid"), [(('{"x"', ": 1}"), True), (('{"x"', ":"), False)])
+def test_arguments_of_a_call_in_a_message_are_put_together_and_judged(written: tuple[str, ...], valid: bool) -> None:
+    offer = replace(TO_MESSAGES, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
+    call = [block("tool_use", id="c", name="f", input={})]
+    call += [piece("input_json_delta", partial_json=one) for one in written]
+    record = read(offer, STARTED, *call, stopped("tool_use"), message("message_stop"))
+    assert (record.valid, record.error) == (valid, None)
+
+
 @pytest.mark.parametrize(
     ("last", "error", "said"),
     [
