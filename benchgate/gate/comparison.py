@@ -32,7 +32,7 @@ from benchgate.model.verdict import Outcome
 from benchgate.stats.means import MeanTest, VarianceComponent, paired_t, two_sample_t
 from benchgate.stats.sequential import look_alphas
 from benchgate.stats.trace import Trace
-from benchgate.suite.load import TrafficClass
+from benchgate.suite.load import CAPACITY_STAGE, TrafficClass, level_of_stage
 from benchgate.suite.schema import Suite, arms_of_stored, traffic_classes
 from benchgate.suite.stages import region_name, split_region
 
@@ -135,7 +135,8 @@ class UntiedRuns(TiedRuns):
         theirs = [replace(o, arm=Arm.BASELINE) for o in reference.load if o.arm is Arm.CANDIDATE]
         arms = {Arm.BASELINE: reference.run.arms[Arm.CANDIDATE], Arm.CANDIDATE: judged.run.arms[Arm.CANDIDATE]}
         faults = (*reference.target_faults, *judged.target_faults)
-        return replace(judged, load=(*theirs, *ours), run=replace(judged.run, arms=arms), target_faults=faults)
+        run, resumed = replace(judged.run, arms=arms), (*reference.resumptions, *judged.resumptions)
+        return replace(judged, load=(*theirs, *ours), run=run, target_faults=faults, resumptions=resumed)
 
     @property
     def request_pairs(self) -> Evidence:
@@ -226,8 +227,16 @@ def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> Qual
 
 
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
-    """Return the executions of one stage on one arm by block number; of a region's name its part of them."""
+    """Return the executions of one stage on one arm by block number; of a region's name its part of them.
+
+    Of the capacity search they are its looks, by a number that stands for the same requests on both arms.
+    """
     place, region = split_region(stage)
+    looks = [o for o in evidence.load if level_of_stage(o.stage) is not None] if place == CAPACITY_STAGE else []
+    if looks:
+        drawn = {(o.stage, o.block, o.recorded_planned) for o in looks}  # requests depend on their number
+        numbers = {look: number for number, look in enumerate(sorted(drawn))}
+        return {numbers[o.stage, o.block, o.recorded_planned]: o for o in looks if o.arm is arm}
     found = {o.block: o for o in evidence.load if o.stage == place and o.arm is arm}
     return found if region is None else {block: in_region(o, region) for block, o in found.items()}
 
@@ -285,7 +294,12 @@ def measured_twice(evidence: Evidence) -> str | None:
 
 
 def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, LoadObservation]]:
-    """Return (baseline, candidate) of every block that has both, in block order."""
+    """Return (baseline, candidate) of every block that has both, in block order.
+
+    A resumed capacity search drew other requests than before its interruption, so its looks have no pairs.
+    """
+    if stage == CAPACITY_STAGE and evidence.resumptions:
+        return []
     baseline, candidate = load_of(evidence, stage, Arm.BASELINE), load_of(evidence, stage, Arm.CANDIDATE)
     return [(baseline[block], candidate[block]) for block in sorted(baseline.keys() & candidate.keys())]
 

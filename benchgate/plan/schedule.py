@@ -230,11 +230,7 @@ def look_stage(
     `seed` are the suite's seed and the number of earlier looks at this level: no look repeats requests that an earlier
     one has warmed up. `material` has the contents of the load's files.
     """
-    keys: dict[str, object] = {"stage": CAPACITY_STAGE, "requests": look.requests, "workload": capacity.workload}
-    if capacity.over == "rate":
-        stage = Stage.model_validate({**keys, "rate": f"{look.level:.12g}/s", "arrival": capacity.arrival})
-    else:
-        stage = Stage.model_validate({**keys, "concurrency": int(look.level)})
+    stage = capacity.stage_at(look.level, look.requests)
     drawn_by = [_SEARCH, round(look.level * _LEVEL_STEPS), *seed]
     planned = planned_stage(load, stage, drawn_by, material, seed=seed[0])
     return replace(planned, name=f"{CAPACITY_STAGE}/{look.name}")

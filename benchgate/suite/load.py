@@ -135,6 +135,13 @@ class Capacity(Section):
             raise ValueError("`arrival` means nothing in a closed loop; leave it out, or search over the rate")
         return self
 
+    def stage_at(self, level: float, requests: int) -> Stage:
+        """Return the stage of a look at a level."""
+        keys: dict[str, object] = {"stage": CAPACITY_STAGE, "requests": requests, "workload": self.workload}
+        if self.over == "rate":
+            return Stage.model_validate({**keys, "rate": f"{level:.12g}/s", "arrival": self.arrival})
+        return Stage.model_validate({**keys, "concurrency": int(level)})
+
 
 def level_of_stage(name: str) -> float | None:
     """Return the load level in the name of a search's stage; None for any other stage."""
@@ -431,6 +438,13 @@ class Load(Section):
     def classes(self, slo: SloSpec | None = None) -> tuple[TrafficClass, ...]:
         """Return every class of traffic of the sweep, in order. `slo` is that of classes without their own."""
         return tuple(self.class_of(stage, name, slo) for stage in self.sweep for name in stage.class_names)
+
+    def searched(self, slo: SloSpec | None = None) -> TrafficClass | None:
+        """Return the traffic of the capacity search, at its lowest level; None without a search."""
+        if self.capacity is None:
+            return None
+        requests = max(self.capacity.probe_requests, math.ceil(self.capacity.lowest))
+        return self.class_of(self.capacity.stage_at(self.capacity.lowest, requests), slo=slo)
 
     def class_of(self, stage: Stage, class_name: str | None = None, slo: SloSpec | None = None) -> TrafficClass:
         """Return one class of traffic of a stage, or the whole of a stage without classes."""

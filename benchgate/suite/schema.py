@@ -291,6 +291,12 @@ def traffic_classes(suite: Suite) -> tuple[TrafficClass, ...]:
     return suite.load.classes(suite.slo) if suite.load is not None else ()
 
 
+def all_traffic(suite: Suite) -> tuple[TrafficClass, ...]:
+    """Return every class of traffic of the sweep, then that of the capacity search if there is one."""
+    searched = suite.load.searched(suite.slo) if suite.load is not None else None
+    return (*traffic_classes(suite), *([] if searched is None else [searched]))
+
+
 def budget_classes(suite: Suite) -> tuple[TrafficClass, ...]:
     """Return the classes of traffic whose failures an error budget counts, background as in checks of failures."""
     budget = suite.error_budget

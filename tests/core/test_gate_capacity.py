@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from benchgate.gate.decision import CannotJudge
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
-from benchgate.model.run import ClientUse, Evidence, LoadObservation
-from benchgate.model.verdict import CheckResult, Outcome
+from benchgate.model.run import ClientUse, Evidence, LoadObservation, Resumption
+from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
@@ -112,7 +113,8 @@ def searched_run(baseline: int, candidate: int, late: tuple[int, ...] = (), **ch
         client = LATE if position in late else CALM
         columns = later(answered(look, servers[arm], over=asked.load.capacity.over), position)
         block = searches[arm].executions(look.level)
-        load.append(LoadObservation(f"capacity/{look.name}", arm, block, position + 100, columns, 1.0, client))
+        window_s = float(columns.end_ns.max() - columns.intended_ns.min()) * 1e-9
+        load.append(LoadObservation(f"capacity/{look.name}", arm, block, position + 100, columns, window_s, client))
         searches[arm].take(look.level, columns, client)
     described = replace(run(), suite=asked.to_stored())
     return Evidence(run=described, load=tuple(load), quality=(), shadow=None, target_faults=())
@@ -285,3 +287,46 @@ def test_no_pace_is_judged_by_a_usage_beyond_what_was_asked_for(counted: int, ou
         for o in evidence.load
     ]
     assert capacity_check(asked, replace(evidence, load=tuple(load))).outcome is outcome
+
+
+def judged_searches(change: Callable[[LoadObservation], RequestColumns], **more: Any) -> Verdict:
+    """The verdict on a run of two equal arms whose looks were changed."""
+    evidence = searched_run(2, 2)
+    load = (one if one.stage == "c1" else replace(one, requests=change(one)) for one in evidence.load)
+    return judge(suite(), replace(evidence, load=tuple(load), **more))
+
+
+def tripped(verdict: Verdict) -> list[str]:
+    return [guard.id for guard in verdict.guards if guard.tripped]
+
+
+def test_looks_answered_before_they_were_sent_are_no_capacity() -> None:
+    def early(one: LoadObservation) -> RequestColumns:
+        columns, by_ns = one.requests, S * (one.arm is Arm.CANDIDATE)
+        return replace(columns, chunk_ns=columns.chunk_ns - by_ns, end_ns=columns.end_ns - by_ns)
+
+    verdict = judged_searches(early)
+    assert tripped(verdict) == ["times-possible"]
+    assert verdict.outcome is Outcome.INVALID
+
+
+def test_looks_in_which_the_candidate_writes_less_are_no_capacity() -> None:
+    def shorter(one: LoadObservation) -> RequestColumns:
+        tokens = 8 if one.arm is Arm.CANDIDATE else 64
+        return replace(one.requests, output_tokens=np.full_like(one.requests.output_tokens, tokens))
+
+    verdict = judged_searches(shorter)
+    assert "same-work" in tripped(verdict)
+    assert verdict.outcome is Outcome.INVALID
+
+
+def test_looks_of_a_resumed_search_have_no_pairs_but_their_times_count() -> None:
+    """A resumed search draws other requests, so the same number is not the same request on both arms."""
+    resumed = Resumption("2026-01-02T03:05:00Z", 7, (), ())
+
+    def shorter(one: LoadObservation) -> RequestColumns:
+        tokens = 4 if one.arm is Arm.CANDIDATE else 8
+        return replace(one.requests, input_tokens=np.full_like(one.requests.input_tokens, tokens))
+
+    assert "prompts-alike" in tripped(judged_searches(shorter))
+    assert "prompts-alike" not in tripped(judged_searches(shorter, resumptions=(resumed,)))

@@ -436,8 +436,9 @@ def _search(suite: Suite, words: Plain) -> Iterator[LoadObservation]:
             block = times.get(level, 0)
             times[level] = block + 1
             position = 1000 + 2 * number + (arm is Arm.CANDIDATE)
+            window_s = float(columns.end_ns.max() - columns.intended_ns.min()) * 1e-9
             yield LoadObservation(
-                f"capacity/{level:.12g}", arm, block, position, columns, 1.0, client, _NOTHING, _NOTHING
+                f"capacity/{level:.12g}", arm, block, position, columns, window_s, client, _NOTHING, _NOTHING
             )
 
 

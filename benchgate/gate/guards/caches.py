@@ -32,7 +32,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import AnswerAgreement, BoolArray
 from benchgate.model.run import Evidence
 from benchgate.stats.means import two_sample_t
-from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.schema import Suite, all_traffic, traffic_classes
 from benchgate.units import show_duration
 
 # --- The detector -----------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def load_not_cached(run: Evidence, suite: Suite) -> Violation | None:
     other arm's time for the same request.
     """
     found = []
-    for place in traffic_classes(suite):
+    for place in all_traffic(suite):
         cached, answered = dict.fromkeys(Arm, 0), 0
         for pair in paired_load(run, place.name):
             rows = answered_by_both(pair)

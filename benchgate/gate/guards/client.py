@@ -18,7 +18,7 @@ from benchgate.model.records import ABSENT, RequestColumns
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.schema import Limits, Suite, traffic_classes
+from benchgate.suite.schema import Limits, Suite, all_traffic, traffic_classes
 from benchgate.units import show_duration
 
 FINISH_RUN = "run the suite again to its end"
@@ -29,11 +29,11 @@ _SPARE = 2.0  # times the limits of a request: it waited for its connection, and
 _ROUNDING_S = 1e-6  # windows are float seconds, summed over workers; instants are integer nanoseconds
 
 
-def _executions(run: Evidence, suite: Suite) -> Iterator[tuple[str, TrafficClass, LoadObservation]]:
+def _executions(run: Evidence, places: Iterable[TrafficClass]) -> Iterator[tuple[str, TrafficClass, LoadObservation]]:
     """Yield every execution with its place, as a message begins and as the suite has it."""
-    for place, arm in product(traffic_classes(suite), Arm):
-        for block, execution in load_of(run, place.name, arm).items():
-            yield f"stage {place.name}, block {block + 1}, {arm.value}", place, execution
+    for place, arm in product(places, Arm):
+        for execution in load_of(run, place.name, arm).values():
+            yield f"stage {execution.stage}, block {execution.block + 1}, {arm.value}", place, execution
 
 
 @guard("load-as-planned", "the load generator lost no request and no worker", invalidates=LOAD, needs=A_LOAD)
@@ -43,7 +43,7 @@ def load_as_planned(run: Evidence, suite: Suite) -> Violation | None:
     A load generator process was lost or late, or a request was not sent or failed because of the load generator's
     machine.
     """
-    for where, _, execution in _executions(run, suite):
+    for where, _, execution in _executions(run, traffic_classes(suite)):
         lost = losses(execution.client, *execution.with_ramp)
         if lost:
             remedy = f"see the error details in the report and the load generator's own machine; {FINISH_RUN}"
@@ -59,7 +59,7 @@ def times_possible(run: Evidence, suite: Suite) -> Violation | None:
     nor all that makes a success, or an error without its details; parts of an answer are out of order; a stage is
     shorter or longer than its requests; or a figure of the load generator is not finite.
     """
-    for where, place, execution in _executions(run, suite):
+    for where, place, execution in _executions(run, all_traffic(suite)):
         contradiction = _contradiction(place, execution, suite.limits)
         if contradiction:
             remedy = "check the clocks of the load generator's machines, or measure again on others"

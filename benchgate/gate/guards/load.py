@@ -33,7 +33,7 @@ from benchgate.stats.means import paired_t
 from benchgate.stats.proportions import mcnemar_p, poisson_rates_p
 from benchgate.suite.checks import covers, judges
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.schema import Suite, all_traffic, traffic_classes
 from benchgate.suite.stages import region_name
 
 Pair = tuple[LoadObservation, LoadObservation]  # executions of baseline and candidate in one block of a stage
@@ -168,9 +168,7 @@ def prompts_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | No
     """
     if "vocabulary" in suite.gate.allow_different:
         return NotApplicable("the vocabularies may differ, so prompt lengths were not compared")
-    return most_serious(
-        [found for place in traffic_classes(suite) if (found := _other_prompts(run, place)) is not None]
-    )
+    return most_serious([found for place in all_traffic(suite) if (found := _other_prompts(run, place)) is not None])
 
 
 def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
@@ -215,7 +213,7 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
     share is the smaller one, the guard also invalidates tokens.
     """
     found = []
-    for place in traffic_classes(suite):
+    for place in all_traffic(suite):
         baseline, candidate = (
             _share(run, place.name, arm, lambda o: o.requests.token_source.are((TokenSource.USAGE,))) for arm in Arm
         )
@@ -238,7 +236,7 @@ def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
     too low, so the guard trips.
     """
     found = []
-    for place, arm in product(traffic_classes(suite), Arm):
+    for place, arm in product(all_traffic(suite), Arm):
         share = _share(run, place.name, arm, lambda o: undercounted(o.requests))
         if share is not None and share > MISCOUNTED_SHARE:
             what = (
@@ -276,7 +274,7 @@ def answers_not_too_long(run: Evidence, suite: Suite) -> Violation | None:
     limit.
     """
     found = []
-    for place in traffic_classes(suite):
+    for place in all_traffic(suite):
         longer = (
             _longer_than_baseline(run, place) if place.output_tokens is None else _longer_than_requested(run, place)
         )
@@ -349,7 +347,7 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     the baseline's stay within. An answer of a fixed length must be that long, or one token less and at least 95 %,
     whatever its finish reason. Between 0.5 and 0.9 of the length a check warns.
     """
-    lengths = {place.name: _lengths(run, place) for place in traffic_classes(suite)}
+    lengths = {place.name: _lengths(run, place) for place in all_traffic(suite)}
     for stage, (tokens, _) in lengths.items():
         baseline, candidate = tokens.sum(axis=0).tolist()
         if baseline > 0 and candidate < _HALF * baseline:

@@ -21,7 +21,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence
-from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.schema import Suite, all_traffic, traffic_classes
 
 _INFLATED = 1.10  # tokens counted per token shown by the text: beyond it the arm's numbers cannot be restated
 _MISSING = 0.75  # of the other arm's characters per token: no style explains less with the same vocabulary
@@ -49,7 +49,7 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
     """
     sparse: Caution | None = None
     compared = False
-    for place in traffic_classes(suite):
+    for place in all_traffic(suite):
         ratios = text_ratios(run, place.name, suite)
         if ratios is None:
             continue
@@ -127,7 +127,7 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
     found = _more_marked(run, suite, kinds, remedy)
     if isinstance(found, Violation | Caution):
         return found
-    for place in traffic_classes(suite):
+    for place in all_traffic(suite):
         for (what, marks), bound in zip(kinds.items(), (_MOSTLY_BLANK, _MOSTLY_REPEATED), strict=True):
             measured = []
             for arm in Arm:
@@ -155,9 +155,7 @@ def _more_marked(
     caution: Caution | None = None
     any_known = False
     for what, marks in kinds.items():
-        counted = with_all_stages(
-            {place.name: _marked_alone(run, place.name, marks) for place in traffic_classes(suite)}
-        )
+        counted = with_all_stages({place.name: _marked_alone(run, place.name, marks) for place in all_traffic(suite)})
         for title, (of_baseline, of_candidate, n) in counted.items():
             any_known = any_known or n > 0
             worse = Arm.BASELINE if of_baseline >= of_candidate else Arm.CANDIDATE
