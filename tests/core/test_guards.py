@@ -356,8 +356,14 @@ def test_rows_of_a_trace_are_held_to_their_own_length_and_not_to_the_workloads()
     (guard,) = tripped(replayed((Effect(tokens=5, usage=6), Effect(tokens=5))))  # the workload asks for 10
     assert guard.id == "answers-not-too-long"
     assert "480 of 480 answers of the candidate exceed the limit" in guard.reason
-    assert tripped(replayed((Effect(tokens=7), Effect(tokens=12)))) == []
+    assert tripped(replayed((Effect(tokens=7, finish="stop"), Effect(tokens=12, finish="stop")))) == []
     assert tripped(replayed((Effect(tokens=12), Effect(tokens=12)))) == []
+
+
+@pytest.mark.parametrize(("tokens", "trips"), [(39, False), (38, True), (24, True)])
+def test_answers_to_rows_of_a_trace_that_are_cut_earlier_are_less_work(tokens: int, trips: bool) -> None:
+    found = [guard.id for guard in tripped(replayed((Effect(tokens=tokens), Effect(tokens=40))))]
+    assert found == ["same-work"] * trips
 
 
 def test_one_uncounted_token_is_a_withheld_tail_and_a_hundredth_of_the_answers_may_lack_more() -> None:

@@ -345,7 +345,8 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     significant in a stage or over all (exact McNemar, Bonferroni). An answer ends at once after two tokens, or after
     fewer than eight if the other arm's is longer by more than twice the ratio that 99 % of the candidate's lengths to
     the baseline's stay within. An answer of a fixed length must be that long, or one token less and at least 95 %,
-    whatever its finish reason. Between 0.5 and 0.9 of the length a check warns.
+    whatever its finish reason; where lengths vary, as long as the baseline's if both were cut. Between 0.5 and 0.9 of
+    the length a check warns.
     """
     lengths = {place.name: _lengths(run, place) for place in all_traffic(suite)}
     for stage, (tokens, _) in lengths.items():
@@ -389,29 +390,23 @@ def _ended_at_once(tokens: IntArray) -> tuple[BoolArray, BoolArray]:
 
 
 def _lengths(run: Evidence, place: TrafficClass) -> tuple[IntArray, BoolArray]:
-    """Return the token counts, and masks of answers that reached their limit: a row per request, a column per arm."""
+    """Return the token counts, and masks of answers that reached their limit: a row per request, a column per arm.
+
+    The finish reason "length" alone does not suffice: usage or the number of pieces must reach the requested length, or
+    one token less. Where lengths vary, that is the length of the baseline's, if both have that finish reason.
+    """
     tokens, to_limit = [np.empty((0, 2), dtype=np.int64)], [np.empty((0, 2), dtype=np.bool_)]
     for pair in paired_load(run, place.name):
-        rows = answered_by_both(pair)
-        tokens.append(np.column_stack([o.requests.output_tokens[at] for o, at in zip(pair, rows, strict=True)]))
-        limits = [_reached_limit(o, place.output_tokens)[at] for o, at in zip(pair, rows, strict=True)]
-        to_limit.append(np.column_stack(limits))
+        sides = [(o.requests, at) for o, at in zip(pair, answered_by_both(pair), strict=True)]
+        counted = np.column_stack([columns.output_tokens[at] for columns, at in sides])
+        pieces = np.column_stack([np.diff(columns.chunk_start)[at] for columns, at in sides])
+        ended = np.column_stack([columns.finish_reason.are(("length",))[at] for columns, at in sides])
+        estimated = np.column_stack([~columns.token_source.are((TokenSource.USAGE,))[at] for columns, at in sides])
+        requested = place.output_tokens or np.where(ended.all(axis=1), counted[:, 0], 0)[:, np.newaxis]
+        least = np.maximum(requested - 1, _AS_MUCH * requested)
+        tokens.append(counted)
+        to_limit.append(ended & (estimated | (np.maximum(counted, pieces) >= least)))
     return np.concatenate(tokens), np.concatenate(to_limit)
-
-
-def _reached_limit(execution: LoadObservation, requested_tokens: int | None) -> BoolArray:
-    """Mark answers that reached their limit, or ended one token before it.
-
-    The finish reason "length" alone does not suffice: usage or the number of pieces must reach the requested length.
-    """
-    columns = execution.requests
-    ended = columns.finish_reason.are(("length",))
-    if requested_tokens is None:
-        return ended
-    estimated = ~columns.token_source.are((TokenSource.USAGE,))
-    written = np.maximum(columns.output_tokens, np.diff(columns.chunk_start))
-    reached: BoolArray = ended & (estimated | (written >= max(requested_tokens - 1, _AS_MUCH * requested_tokens)))
-    return reached
 
 
 # --- Uncounted failures and background traffic ------------------------------------------------------------------------
