@@ -41,6 +41,15 @@ def test_with_a_profile_the_margin_is_judged(slowdown: float, outcome: Outcome) 
     assert "noise profile (calibration, 12 days old)" in verdict.checks[0].notes[0]
 
 
+def test_more_failures_than_in_the_stored_run_that_no_check_counts_are_no_pass() -> None:
+    verdict = judge(suite(TTFT), alone(Effect(failed=2), seed=2), known(alone()))
+    assert verdict.outcome is Outcome.INVALID
+    assert "12 of 360 requests of the candidate failed, 0 of 360 of the baseline" in verdict.reason
+    counted: Line = {"metric": "error_rate", "max": "10%"}
+    assert judge(suite(TTFT, counted), alone(Effect(failed=2), seed=2), known(alone())).outcome is Outcome.PASS
+    assert judge(suite(TTFT), alone(seed=2), known(alone(Effect(failed=2)))).outcome is Outcome.PASS
+
+
 def test_limits_are_welchs_with_twice_the_variance_between_runs_added() -> None:
     judged, reference = alone(Effect(slowdown=1.1), seed=2, cv=0.03), alone(seed=3)
     check = check_of(judged, known(reference, cv=0.04, n=8))

@@ -267,7 +267,7 @@ OF_TELEMETRY = ["server-kept-running", "server-alone", "cache-cold"]
 OF_THE_SHADOW = ["shadow-not-empty", "shadow-not-refused", "shadow-not-cached"]
 APART = [
     "prompts-alike", "tokens-alike", "answers-not-too-long", "same-work", "load-not-cached",
-    "text-not-degenerate", "answers-there", "same-text",
+    "text-not-degenerate", "answers-there", "same-text", "failures-judged",
 ]  # fmt: skip
 
 

@@ -39,9 +39,9 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
 
 UNTIED_GUARDS: tuple[Guard[Evidence], ...] = (
     load.prompts_alike, load.tokens_alike, load.answers_not_too_long, load.same_work, caches.load_not_cached,
-    text.text_not_degenerate, text.answers_there, text.same_text,
+    text.text_not_degenerate, text.answers_there, text.same_text, load.failures_judged,
 )  # fmt: skip
-"""Guards that pair two candidates' requests when their runs share no live baseline."""
+"""Guards that compare two candidates' requests when their runs share no live baseline."""
 
 EVAL_GUARDS: tuple[Guard[Evals], ...] = (
     answers.answers_not_empty, answers.answers_readable, answers.items_paired, answers.same_harness,

@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from benchgate.gate.comparison import arms_of, load_of, paired_load
+from benchgate.gate.comparison import load_of, paired_load
 from benchgate.gate.evidence.tokens import same_rows
 from benchgate.gate.guards.base import (
     A_LOAD,
@@ -430,13 +430,12 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
         return NotApplicable("no load was measured")
     regions: tuple[str | None, ...] = tuple(suite.regions) or (None,)
     for place, region in product(traffic_classes(suite), regions):
-        counts = {arm: _uncounted_failures(run, suite, place, region, arm) for arm in arms_of(run)}
+        counts = {arm: _uncounted_failures(run, suite, place, region, arm) for arm in Arm}
         for arm, (failed, of) in counts.items():
             if failed > max(_MANY_FAILED * of, len(regions) > 1):  # of a few requests, one may fail by chance
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
                 return _uncounted(run, place, region, arm, what)
-        failed, of = counts[Arm.CANDIDATE]
-        baseline_failed, total = counts.get(Arm.BASELINE, (0, 0))
+        (baseline_failed, total), (failed, of) = (counts[arm] for arm in Arm)
         if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
         if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha / len(regions):
