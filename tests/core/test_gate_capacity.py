@@ -20,6 +20,7 @@ from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, Evidence, LoadObservation, Resumption
+from benchgate.model.telemetry import Counter, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.stats.capacity_search import PlannedLook
 from benchgate.suite.loader import parse_suite
@@ -330,3 +331,17 @@ def test_looks_of_a_resumed_search_have_no_pairs_but_their_times_count() -> None
 
     assert "prompts-alike" in tripped(judged_searches(shorter))
     assert "prompts-alike" not in tripped(judged_searches(shorter, resumptions=(resumed,)))
+
+
+@pytest.mark.parametrize(("times", "trips"), [(1.05, False), (1.06, True)])
+def test_looks_at_a_server_that_others_use_too_are_no_capacity(times: float, trips: bool) -> None:
+    def window(one: LoadObservation) -> TelemetryWindow:
+        counted = len(one.requests) * (times if one.arm is Arm.BASELINE and one.stage != "c1" else 1.0)
+        readings = [TelemetrySample(at_s, {Counter.REQUESTS: value}) for at_s, value in ((0.0, 0.0), (9.0, counted))]
+        return TelemetryWindow(one.stage, one.arm, one.block, one.position, "vllm", 8.0, True, tuple(readings))
+
+    evidence = searched_run(2, 2)
+    verdict = judge(suite(), replace(evidence, telemetry=tuple(map(window, evidence.load))))
+    assert tripped(verdict) == ["server-alone"] * trips
+    capacity = next(check for check in verdict.checks if check.metric == "capacity")
+    assert capacity.outcome is (Outcome.INVALID if trips else Outcome.PASS)

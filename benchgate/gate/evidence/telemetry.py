@@ -11,26 +11,35 @@ from types import MappingProxyType
 
 import numpy as np
 
+from benchgate.gate.comparison import load_of
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, TokenSource
 from benchgate.model.request_metrics import cached_ratio, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes
+from benchgate.suite.load import CAPACITY_STAGE, level_of_stage
 from benchgate.suite.stages import stage_part
 
 
 def windows_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, TelemetryWindow]:
-    """Return the windows of a stage, or of the stage of a class (`stage/class`), by block number."""
+    """Return the windows of a stage, or of the stage of a class (`stage/class`), by block number.
+
+    Those of the capacity search are by their position in the run.
+    """
+    own = [window for window in evidence.telemetry if window.arm is arm]
+    if stage == CAPACITY_STAGE and (looks := [one for one in own if level_of_stage(one.stage) is not None]):
+        return {window.position: window for window in looks}
     whole = stage_part(stage)
-    return {window.block: window for window in evidence.telemetry if window.stage == whole and window.arm is arm}
+    return {window.block: window for window in own if window.stage == whole}
 
 
 def executions_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, list[LoadObservation]]:
-    """Return the client's records of a stage, with all its classes, by block number."""
+    """Return the client's records of a stage, with all its classes, by the numbers of `windows_of`."""
     found: dict[int, list[LoadObservation]] = {}
     for execution in evidence.load:
         if execution.arm is arm and stage_part(execution.stage) == stage:
-            found.setdefault(execution.block, []).append(execution)
+            number = execution.block if level_of_stage(execution.stage) is None else execution.position
+            found.setdefault(number, []).append(execution)
     return found
 
 
@@ -145,4 +154,4 @@ def server_hit_ratio(evidence: Evidence, stage: str, arm: Arm) -> float | None:
 
 def answer_hit_ratio(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
     """Return the prefix cache hit ratio by the cached tokens in responses of these traffic classes."""
-    return cached_ratio(*(o.requests for o in evidence.load if o.arm is arm and o.stage in names))
+    return cached_ratio(*(o.requests for name in names for o in load_of(evidence, name, arm).values()))

@@ -36,7 +36,8 @@ from benchgate.model.request import ENDPOINTS
 from benchgate.model.run import Evidence
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow
 from benchgate.suite.load import TrafficClass
-from benchgate.suite.schema import Suite, traffic_classes
+from benchgate.suite.schema import Suite, all_traffic, traffic_classes
+from benchgate.suite.stages import stage_part
 from benchgate.units import show_percent
 
 _NOTICED = 0.01  # of the client's count; larger differences give a notice
@@ -165,13 +166,17 @@ def server_alone(run: Evidence, suite: Suite) -> Violation | NotApplicable | Non
     for arm, stage in product(_CANDIDATE_FIRST, _stages(suite)):
         by_block = _counts(run, suite, stage, arm)
         counts_are_known = counts_are_known or bool(by_block)
-        where = f"stage {stage}"
-        found = [(f"{where}, block {n + 1}", one, _SHARED_IN_A_BLOCK) for n, each in by_block.items() for one in each]
-        for place, count, bound in (*found, *((where, one, _SHARED) for one in _together(by_block))):
+        windows = windows_of(run, stage, arm)
+        found = [
+            (f"{windows[n].stage}, block {windows[n].block + 1}", one, _SHARED_IN_A_BLOCK)
+            for n, each in by_block.items()
+            for one in each
+        ]
+        for place, count, bound in (*found, *((stage, one, _SHARED) for one in _together(by_block))):
             if count.excess_ratio > bound:
                 most = f"the load generator requested at most {count.most:,.0f} (bound {bound:.0%} more)"
                 what = f"the server counted {count.server:,.0f} {count.what} but {most}"
-                reason = f"{place}, {arm.value}: {what}: others use this server too"
+                reason = f"stage {place}, {arm.value}: {what}: others use this server too"
                 return Violation(reason, "run again without other traffic on the server, or use a dedicated one", arm)
     return None if counts_are_known else _NOTHING
 
@@ -183,8 +188,8 @@ def _counts(run: Evidence, suite: Suite, stage: str, arm: Arm) -> dict[int, list
     executions, windows = executions_of(run, stage, arm), windows_of(run, stage, arm)
     levels = _levels(suite, stage)
     unrecorded = sum(level.schedule.concurrency or 0 for level in levels if level.is_background)
-    names = {level.name for level in levels}
-    received = (int(o.requests.output_tokens.max()) for o in run.load if o.stage in names and len(o.requests))
+    of_stage = (o.requests for o in run.load if stage_part(o.stage) == stage and len(o.requests))
+    received = (int(requests.output_tokens.max()) for requests in of_stage)
     longest = max((*(level.workload.most_output_tokens or 0 for level in levels), *received), default=0)
     if any(ENDPOINTS[level.workload.endpoint].transcribes for level in levels):
         longest = 0  # an answer without a usage may be as long as it likes
@@ -282,8 +287,8 @@ def _shares_prefixes(level: TrafficClass) -> bool:
 
 
 def _stages(suite: Suite) -> list[str]:
-    return [stage.name for stage in suite.load.sweep] if suite.load else []
+    return list(dict.fromkeys(level.stage for level in all_traffic(suite)))
 
 
 def _levels(suite: Suite, stage: str) -> list[TrafficClass]:
-    return [level for level in traffic_classes(suite) if level.stage == stage]
+    return [level for level in all_traffic(suite) if level.stage == stage]
