@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchgate.gate.comparison import UntiedRuns
+from benchgate.gate.guards import run_guards
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
@@ -62,6 +64,12 @@ def test_a_third_less_beyond_chance_in_its_counts_and_in_its_blocks(
     theirs: list[int], ours: list[int], tripped: bool
 ) -> None:
     assert trips(answered(theirs, ours)) is tripped
+
+
+def test_a_candidate_measured_alone_is_compared_with_the_stored_run() -> None:
+    apart = UntiedRuns(answered([10] * 8, [10] * 8), answered([30] * 8, [30] * 8))
+    found = [one for one in run_guards(apart, SUITE) if one.id == "background-alike"]
+    assert [one.tripped for one in found] == [False, False, True]  # in each of the runs, and between them
 
 
 STARVED = answered([30] * 8, [10] * 8)

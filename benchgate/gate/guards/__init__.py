@@ -40,6 +40,7 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
 UNTIED_GUARDS: tuple[Guard[Evidence], ...] = (
     load.prompts_alike, load.tokens_alike, load.answers_not_too_long, load.same_work, caches.load_not_cached,
     text.text_not_degenerate, text.answers_there, text.same_text, load.failures_judged,
+    load.background_alike,
 )  # fmt: skip
 """Guards that compare two candidates' requests when their runs share no live baseline."""
 
@@ -62,7 +63,7 @@ def run_guards(comparison: Comparison, suite: Suite) -> tuple[GuardResult, ...]:
         results += [guard(comparison, suite) for guard in COMPARISON_GUARDS]
     results += [result for one in runs for result in run_each(RUN_GUARDS, one, suite)]
     if isinstance(comparison, UntiedRuns):
-        results += [guard(comparison.interleaved, suite, judged=comparison.judged) for guard in UNTIED_GUARDS]
+        results += run_each(UNTIED_GUARDS, comparison.interleaved, suite, judged=comparison.judged)
     results += run_each(EVAL_GUARDS, Evals.of(comparison, suite), suite)
     if arms.has_only_load_bounds(suite):  # guards that invalidate only comparisons do not trip
         without = "no load check compares with the baseline, so none is affected"

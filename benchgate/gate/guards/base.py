@@ -189,12 +189,14 @@ def guard(
     return lambda check: Guard(name, check, passes, kinds, needs, by_arm)
 
 
-def run_each(guards: Iterable[Guard[Subject]], subject: Subject, suite: Suite) -> Iterator[GuardResult]:
+def run_each(
+    guards: Iterable[Guard[Subject]], subject: Subject, suite: Suite, *, judged: Evidence | None = None
+) -> Iterator[GuardResult]:
     """Yield the results of guards, in order, without those omitted because the judged run lacks what they need.
 
-    Only a need without its own word for what is missing omits its guard.
+    Only a need without its own word for what is missing omits its guard. `judged` is by default the subject's own run.
     """
-    run = subject if isinstance(subject, Evidence) else subject.judged
+    run = judged or (subject if isinstance(subject, Evidence) else subject.judged)
     for one in guards:
         if one.needs is None or one.needs.otherwise is not None or one.needs.is_met(run, suite):
-            yield one(subject, suite)
+            yield one(subject, suite, judged=run)
