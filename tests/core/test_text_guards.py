@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import compare
-from benchgate.gate.guards.base import SPEED, invalidated_by
+from benchgate.gate.guards.base import SPEED, TOKENS, compared, invalidated_by
+from benchgate.gate.guards.load import tokens_alike
 from benchgate.gate.guards.text import answers_there, same_text, text_not_degenerate
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, RequestColumns
+from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
@@ -95,6 +96,18 @@ def test_sparse_text_in_every_piece_warns_of_the_candidate(arm: Arm, chars: int,
         assert "may be promoted, with care: guard same-text warns: stage c4: the candidate's tokens" in verdict.reason
         assert verdict.next_step is not None
         assert verdict.next_step.startswith("read answers of both arms")
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(("chars", "trips"), [(90, False), (89, True)])
+def test_chunks_of_another_size_are_other_tokens_where_no_server_counts_them(arm: Arm, chars: int, trips: bool) -> None:
+    for source in TokenSource:
+        effect = Effect(token_source=source)
+        evidence = saying(sound(effect, effect), arm.other, lambda c: plain(c, 100))
+        evidence = saying(evidence, arm, lambda c: plain(c, chars))
+        guard = tokens_alike(evidence, SUITE)
+        assert guard.tripped is (trips and source is TokenSource.CHUNKS)
+        assert not guard.tripped or guard.invalidates == compared(TOKENS)
 
 
 @pytest.mark.parametrize(("candidate", "baseline"), [(True, False), (False, True)])

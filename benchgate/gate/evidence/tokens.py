@@ -86,8 +86,10 @@ class TextRatios:
         return LogRatio(least.estimate, Limits(lower, upper), least.by_block)
 
 
-def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | None:
-    """Compare text and usage of the requests that both arms answered and counted.
+def text_ratios(
+    evidence: Evidence, stage: str, suite: Suite, source: TokenSource = TokenSource.USAGE
+) -> TextRatios | None:
+    """Compare text and tokens of the requests that both arms answered and counted by this source.
 
     None with fewer than `LEAST_PAIRS` such requests, without text on both arms, and if the vocabularies may differ,
     because their tokens hold different amounts of text.
@@ -99,7 +101,7 @@ def text_ratios(evidence: Evidence, stage: str, suite: Suite) -> TextRatios | No
     blocks: list[IntArray] = []
     for pair in paired_load(evidence, stage):
         rows = same_rows(*pair)
-        counted = [_counted(execution)[at] for execution, at in zip(pair, rows, strict=True)]
+        counted = [_counted(execution, source)[at] for execution, at in zip(pair, rows, strict=True)]
         known = (counted[0][:, 1] > 0) & (counted[1][:, 1] > 0)
         for side, values in zip(sides, counted, strict=True):
             side.append(values[known])
@@ -128,7 +130,7 @@ def demonstrated_inflation(evidence: Evidence, stage: str, suite: Suite) -> LogR
     return inflation if inflation.limits.lower > math.log(CONTRADICTED) + ROUNDING else None
 
 
-def _counted(execution: LoadObservation) -> FloatArray:
+def _counted(execution: LoadObservation, source: TokenSource) -> FloatArray:
     """Return a row per request: visible characters, tokens of the text sent, pieces of the stream.
 
     Reasoning that was counted and not sent is subtracted from the tokens. Tokens are 0 if any count is missing.
@@ -136,8 +138,8 @@ def _counted(execution: LoadObservation) -> FloatArray:
     columns = execution.requests
     answer, reasoning = columns.answer_chars.astype(np.int64), columns.reasoning_chars.astype(np.int64)
     hidden = np.where(reasoning == 0, np.maximum(columns.reasoning_tokens, 0), 0)
-    by_usage = columns.token_source.are((TokenSource.USAGE,))
-    known = succeeded(columns) & by_usage & (answer != ABSENT) & (reasoning != ABSENT)
+    by_source = columns.token_source.are((source,))
+    known = succeeded(columns) & by_source & (answer != ABSENT) & (reasoning != ABSENT)
     tokens = np.where(known, np.maximum(columns.output_tokens - hidden, 0), 0)
     return np.column_stack([answer + reasoning, tokens, np.diff(columns.chunk_start)]).astype(np.float64)
 

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from benchgate.gate.comparison import load_of, paired_load
-from benchgate.gate.evidence.tokens import same_rows
+from benchgate.gate.evidence.tokens import ROUNDING, same_rows, text_ratios
 from benchgate.gate.guards.base import (
     A_LOAD,
     BACKGROUND,
@@ -157,6 +157,8 @@ class _Closed:
 
 # --- Prompts and tokens -----------------------------------------------------------------------------------------------
 
+_SAME_CHUNKS = 0.9  # of the other arm's characters in a chunk
+
 
 @guard("prompts-alike", "both arms read prompts of the same length", invalidates=SPEED, by_arm=True, needs=A_LOAD)
 def prompts_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
@@ -207,12 +209,13 @@ def _share(run: Evidence, stage: str, arm: Arm, mark: Callable[[LoadObservation]
 
 @guard("tokens-alike", "output tokens were counted the same way on both arms", invalidates=compared(LOAD), needs=A_LOAD)
 def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
-    """Flag output tokens in different units: the server's own count on one arm, chunks of text on the other.
+    """Flag output tokens in different units: the server's own count on one arm, or chunks of another size.
 
     The share of responses with the server's own count differs between the arms by more than a point. If the candidate's
-    share is the smaller one, the guard also invalidates tokens.
+    share is the smaller one, the guard also invalidates tokens. Or chunks are counted on both arms, and one arm's hold
+    significantly less than 0.9 times the characters of the other's: only comparisons of tokens are invalidated.
     """
-    found = []
+    found, remedy = [], "make both servers report usage in their streams"
     for place in all_traffic(suite):
         baseline, candidate = (
             _share(run, place.name, arm, lambda o: o.requests.token_source.are((TokenSource.USAGE,))) for arm in Arm
@@ -221,7 +224,13 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
             shares = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
             reason = f"stage {place.name}: the server's own count of output tokens is reported for {shares}"
             kinds = (*compared(LOAD), *((TOKENS,) if candidate < baseline else ()))
-            found.append(Violation(reason, "make both servers report usage in their streams", invalidates=kinds))
+            found.append(Violation(reason, remedy, invalidates=kinds))
+        chunks = text_ratios(run, place.name, suite, TokenSource.CHUNKS)
+        chars = None if chunks is None else chunks.chars_per_token
+        if chars is not None and max(-chars.limits.upper, chars.limits.lower) > -math.log(_SAME_CHUNKS) + ROUNDING:
+            times = f"{math.exp(chars.estimate):.2f} times as many characters as the baseline's"
+            reason = f"stage {place.name}: chunks are counted as tokens, and the candidate's hold {times}"
+            found.append(Violation(reason, remedy, invalidates=compared(TOKENS)))
     return most_serious(found)
 
 
