@@ -28,6 +28,7 @@ def named(count: int) -> list[str]:
         (told(1, accelerator_names=named(2), flags={"tp_size": 4}), 4),  # the larger of what is told both ways
         (told(3, accelerator_names=named(4), flags={"tp_size": 2}), 4),
         (told(1, flags={"tp_size": 2, "pp_size": 2}), 4),
+        (told(1, flags={"tp_size": 2, "dp_size": 2}), 4),
         (told(1, flags={"tp_size": 0, "pp_size": 4}), 4),  # a size that cannot be takes nothing from the other
         (told(1, flags={"tp_size": "8", "pp_size": 2}), 2),
     ],
@@ -43,6 +44,7 @@ def test_candidate_that_is_paid_for_fewer_than_it_has_is_told(candidate: Deploym
     [
         SILENT,
         told(4, accelerator_names=named(1)),  # it is paid for more: that makes it no cheaper
+        told(4, flags={"tp_size": 4, "dp_size": 4, "enable_dp_attention": True}),  # on the same accelerators
         told(1, accelerator_names=[]),
         told(1, accelerator_names="H200"),  # eight letters or four, and no list of names
         told(1, flags=["--tp-size", "4"]),

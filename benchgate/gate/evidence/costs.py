@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from benchgate.gate.comparison import Comparison, TiedRuns, UntiedRuns
 from benchgate.gate.decision import invalid
-from benchgate.gate.evidence.deployments import FLAGS, models_in, reported_accelerators
+from benchgate.gate.evidence.deployments import accelerators_by_flags, models_in, reported_accelerators
 from benchgate.gate.evidence.intervals import block_limits, block_mean
 from benchgate.model import request_metrics
 from benchgate.model.deployment import Arm, Deployment, usd_per_million_tokens
@@ -231,8 +231,6 @@ def _declared_price(run: Run, name: str) -> _Price | None:
 
 PRICE_MISMATCH = "its price is not of what ran"
 
-_PARALLEL = ("tp_size", "pp_size")  # of SGLang: each of their product is an accelerator of its own
-
 
 def cost_coverage_warning(baseline: Deployment | None, candidate: Deployment) -> str | None:
     """Return a warning if the accelerators paid for make the candidate seem cheaper than it is; else None.
@@ -283,10 +281,7 @@ def overpaid(deployment: Deployment) -> str | None:
 
 def _fewest_accelerators(deployment: Deployment) -> int:
     """Return the least number that the server has, by its report and by how the engine was started."""
-    flags = deployment.facts.get(FLAGS)
-    sizes = [flags.get(name, 1) for name in _PARALLEL] if isinstance(flags, dict) else []
-    by_flags = math.prod(size for size in sizes if isinstance(size, int) and size >= 1)
-    return max(len(reported_accelerators(deployment)), by_flags)
+    return max(len(reported_accelerators(deployment)), accelerators_by_flags(deployment))
 
 
 def _counted(deployment: Deployment, reported: int) -> str:
