@@ -1,8 +1,9 @@
 """Waivers applied: a check that would stop a promotion is decided once more, with the waiver's ceiling as its bound.
 
-A waiver covers BLOCK and INCONCLUSIVE of one check of one suite on one candidate, and only where harm is shown to stay
-within the ceiling: not being able to tell is no ground to tolerate. What is INVALID says nothing that anybody could
-answer for. A waived check is never PASS: it warns. Between two stored runs nothing is promoted, and nothing waived.
+A waiver covers BLOCK and INCONCLUSIVE of one required check of one suite on one candidate, and only where harm is shown
+to stay within the ceiling: not being able to tell is no ground to tolerate. What is INVALID says nothing that anybody
+could answer for. A waived check is never PASS: it warns. Between two stored runs nothing is promoted, and nothing
+waived.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def _refusal(waiver: Waiver, meant: Sequence[CheckResult], checks: Sequence[Chec
             return "the check is INVALID: its evidence is not usable, and that cannot be waived"
         if check.outcome not in _WAIVABLE:
             return f"the check is {check.outcome} without it"
+        if not check.required:
+            return "the check is advisory: it stops no promotion"
     return None
 
 

@@ -197,6 +197,25 @@ def test_what_is_waived_while_it_is_open_is_to_be_measured_and_not_mended() -> N
     assert "mend" not in check.advice
 
 
+@pytest.mark.parametrize(
+    ("effect", "noise", "outcome", "ceiling"),
+    [
+        (Effect(slowdown=1.05), Noise(cv=0.12), Outcome.INCONCLUSIVE, "60%"),
+        (Effect(slowdown=1.3), QUIET, Outcome.BLOCK, "40%"),
+    ],
+)
+def test_an_advisory_check_stops_nothing_and_is_not_waived(
+    effect: Effect, noise: Noise, outcome: Outcome, ceiling: str
+) -> None:
+    ttft: dict[str, object] = {"metric": "ttft", "margin": "10%", "required": False}
+    suite = SuiteText([ttft, {"metric": "error_rate", "max": "3%"}]).suite()
+    run = measured(suite, effect, noise=noise)
+    assert judge(suite, run).checks[0].outcome is outcome
+    verdict = judge(suite, run, waivers=one(ceiling=ceiling))
+    why = "the check is advisory: it stops no promotion"
+    assert use_of(verdict) == (judge(suite, run).outcome, outcome.value, WaiverUse.UNUSED, why)
+
+
 def test_a_waiver_is_of_one_release_and_one_that_names_none_is_told_of() -> None:
     assert "names no release" in use_of(judge(SUITE, SLOW, waivers=one()))[3]
     named = judge(SUITE, SLOW, waivers=one(release=f'"{FINGERPRINT[:12]}"'))
