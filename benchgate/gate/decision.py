@@ -185,7 +185,7 @@ def decide(estimate: Estimate, p_holm: float | None, alpha: float, warn_fraction
     if p_holm is None or math.isnan(p_holm):
         return Outcome.INVALID
     if not _within(estimate, limits):
-        blocked = p_holm <= alpha and not (rule.by_estimate and value <= estimate.margin) and not too_soon(estimate)
+        blocked = p_holm <= alpha and not (allowed_by_estimate(estimate) or too_soon(estimate))
         return Outcome.BLOCK if blocked else Outcome.INCONCLUSIVE
     if estimate.warning is not None:
         return Outcome.WARN
@@ -197,6 +197,11 @@ def decide(estimate: Estimate, p_holm: float | None, alpha: float, warn_fraction
     if rule.scale is Scale.ABSOLUTE and rule.nears and used_share_of_bound(estimate) > warn_fraction:
         return Outcome.WARN
     return Outcome.PASS
+
+
+def allowed_by_estimate(estimate: Estimate) -> bool:
+    """Return True if a regression that is shown never blocks, because its estimate is not beyond the margin (flips)."""
+    return estimate.rule.by_estimate and estimate.value is not None and estimate.value <= estimate.margin
 
 
 def too_soon(estimate: Estimate) -> bool:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from benchgate import units
 from benchgate.gate.comparison import Comparison, UntiedRuns
-from benchgate.gate.decision import Estimate, too_soon, used_share_of_bound
+from benchgate.gate.decision import Estimate, allowed_by_estimate, too_soon, used_share_of_bound
 from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm, engine_version_of
@@ -154,7 +154,7 @@ def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alp
     if rule.breach:
         return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it{blocks}"
     if limits.lower > estimate.least or (rule.two_sided and limits.upper < 0):
-        if too_soon(estimate):
+        if too_soon(estimate) or allowed_by_estimate(estimate):
             return f"{change}: probably a {regression}, but not shown to be beyond the margin of {margin}{blocks}"
         why = "with all checks together" if (estimate.p_value or 0.0) <= alpha else "by its test"
         return f"{change}: probably a {regression}, but not significant {why}{blocks}; the margin is {margin}"
@@ -593,6 +593,8 @@ def _rule_formula(estimate: Estimate, outcome: Outcome, p_holm: float, alpha: fl
         parts.append(f"p {digits(p_holm)} {'<=' if p_holm <= alpha else '>'} {digits(alpha)}")
     if not inside and too_soon(estimate):
         parts.append(f"regression {digits(estimate.value)} < margin, which blocks at the last look only")
+    elif not inside and allowed_by_estimate(estimate):
+        parts.append(f"regression {digits(estimate.value)} <= margin, which never blocks")
     if estimate.warning is not None and inside:
         parts.append(estimate.warning)
     elif outcome is Outcome.WARN and rule.scale is Scale.ABSOLUTE:

@@ -247,6 +247,9 @@ def test_excess_that_is_real_but_small_is_no_harm() -> None:
     check = verdict_on([{**FLIPS, "required": True}], tasks, again).checks[0]
     assert check.lower is not None and check.lower > 0
     assert check.outcome is Outcome.INCONCLUSIVE  # 4.5 points, perhaps above 5
+    assert check.p_holm is not None and check.p_holm < 0.01
+    assert "probably a regression, but not shown to be beyond the margin of 5 points" in check.reason
+    assert check.steps[-1].formula.endswith("regression 0.045 <= margin, which never blocks")
     tasks, again = flipping(1000, 0, 30)
     assert verdict_on([{**FLIPS, "required": True}], tasks, again).outcome is Outcome.PASS
 
