@@ -38,6 +38,15 @@ def stopped(theirs: Answers, ours: Answers, line: Line = SCORE) -> CheckResult:
     return verdict.checks[0]
 
 
+def test_a_limit_of_what_was_lost_at_first_is_never_above_the_loss_of_all_items() -> None:
+    known = {"stopped_early": {"items": 500}}
+    theirs, ours = (Answers(right_but(500, *range(lost)), harness=known) for lost in (0, 8))
+    check = stopped(theirs, ours, {**EACH, "margin": "2 points"})
+    assert check.outcome is Outcome.BLOCK  # the first eight in a row show it, whatever follows
+    assert check.harm == check.lower == pytest.approx(8 / 500)
+    assert "not shown to stay inside the margin of 2 points" in check.reason
+
+
 def test_nothing_is_stopped_for_while_an_item_of_any_task_has_no_pair() -> None:
     assert found([EACH], ["t", "u"], {"t": LOST, "u": WELL}) == "accuracy@t"
     unanswered = (WELL[0], Answers([None, *[1.0] * 59]))

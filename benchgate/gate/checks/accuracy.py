@@ -375,7 +375,8 @@ def _estimate_stopped(estimate: Estimate, paired: Sequence[Pairs], alpha: float)
         middle = (low + high) / 2
         low, high = (middle, high) if anytime_p(differences, middle) <= alpha else (low, middle)
     estimate.value = float(np.mean(differences))
-    estimate.limits, estimate.p_value = Limits(low, 1.0), p_value
+    # The limit may be that of earlier items alone, if later ones lost less.
+    estimate.limits, estimate.p_value = Limits(min(low, estimate.value), 1.0), p_value
     estimate.notes.append(f"stopped early, after {len(differences)} items of each task: a regression was certain")
 
 
