@@ -74,6 +74,14 @@ def test_no_spread_of_pieces_is_trusted_alone(count: int, least: float, most: fl
     assert found(seen, at_most(most)).outcome.promotes
 
 
+def test_a_limit_of_a_share_is_never_below_nothing() -> None:
+    """In one of ten pieces the arms agree throughout, in the others nowhere: t's limit lies at -8 %."""
+    apart = [replace(item, same_top1=item.text_id == "t0") for item in in_pieces(items(), FEWEST)]
+    check = found(apart, TOP1)
+    assert (check.outcome, check.lower) == (Outcome.BLOCK, 0.0)
+    assert check.harm == pytest.approx(0.1)
+
+
 DESIGNS = [  # pieces, positions in each, share that differs, intra-class correlation, the baseline's own share
     (20, 10, 0.05, 0.1, 0.0),
     (20, 10, 0.05, 0.2, 0.0),

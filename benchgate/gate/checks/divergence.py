@@ -157,7 +157,7 @@ def measure_agreement(estimate: Estimate, comparison: Comparison, alpha: float) 
     p_value = max(spread.p_above(most), exact_p)
     value = min(1.0, 1 - spread.mean)
     estimate.n, estimate.candidate, estimate.value = n, value, value
-    estimate.limits, estimate.p_value = Limits(1 - limits.upper, min(1.0, 1 - limits.lower)), p_value
+    estimate.limits, estimate.p_value = Limits(max(0.0, 1 - limits.upper), min(1.0, 1 - limits.lower)), p_value
     estimate.notes = _distance_notes(comparison, reading)
     if p_value > alpha:
         own = _mean_over_pieces(np.array([item.floor_same_top1 is False for item in items], dtype=np.float64), items)
