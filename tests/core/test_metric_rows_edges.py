@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.checks.capacity import most_looks, search_of
+from benchgate.gate.judge import judge
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, AnswerFacts
@@ -150,6 +151,25 @@ def test_validity_is_of_the_answers_that_were_looked_at() -> None:
     found = rows(replace(EVIDENCE, shadow=replace(EVIDENCE.shadow, items=items)), "shadow_validity")
     assert set(found) == {(Arm.CANDIDATE, None)}
     assert (found[Arm.CANDIDATE, None].value, found[Arm.CANDIDATE, None].n) == (0.5, 10)
+
+
+def test_shadow_numbers_are_of_the_prompts_that_checks_judge() -> None:
+    """A missing answer of the candidate is not valid; a prompt that the baseline did not answer is left out."""
+    valid = replace(shadow_rows.FACTS, valid=True)
+    both = shadow_rows.range_of(shadow_rows.item, 0, 238, primary_facts=valid, candidate_facts=valid)
+    silent = {"candidate": None, "candidate_facts": None, "with_primary": None, "with_secondary": None}
+    lost = shadow_rows.range_of(shadow_rows.item, 238, 298, primary_facts=valid, **silent)
+    unasked = shadow_rows.range_of(shadow_rows.item, 298, 300, primary=None, primary_facts=None, candidate_facts=valid)
+    asked = shadow_rows.suite(shadow_rows.EXCESS, shadow_rows.VALIDITY)
+    run = shadow_rows.evidence(asked, shadow_rows.items(*both, *lost, *unasked))
+    excess, validity = judge(asked, run).checks
+    for check, name in ((excess, "shadow_disagreement"), (validity, "shadow_validity")):
+        one = rows(run, name)[Arm.CANDIDATE, None]
+        assert one.value == pytest.approx(check.candidate)
+        assert one.n == check.n == 298
+    broken = shadow_rows.range_of(shadow_rows.item, 0, 10, primary=None, primary_facts=None)
+    unusable = shadow_rows.evidence(asked, shadow_rows.items(*broken))
+    assert [row for row in metric_rows(unusable) if row.name.startswith("shadow")] == []
 
 
 def test_a_search_counts_each_of_its_looks() -> None:

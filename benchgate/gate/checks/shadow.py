@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchgate.gate.comparison import Comparison, LiveBaseline, TiedRuns
+from benchgate.gate.comparison import Comparison, TiedRuns
 from benchgate.gate.decision import CannotJudge, Estimate, inconclusive, invalid
 from benchgate.gate.evidence.items import (
     DIFFERENT,
@@ -42,7 +42,6 @@ from benchgate.model.records import (
     JudgeVerdict,
     ShadowItem,
 )
-from benchgate.model.run import Evidence
 from benchgate.stats.distributions import binom_cdf
 from benchgate.stats.evals import MAX_EXCESS_CHANGE, Excess, excess_change, excess_disagreement, excess_sampled
 from benchgate.stats.means import paired_t
@@ -221,11 +220,11 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
     n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
     for judged, reference in pairs:
         if stored:
-            theirs, finish = _candidate_valid(reference), reference.candidate_finish
+            theirs, finish = candidate_valid(reference), reference.candidate_finish
         else:
             facts, finish = judged.primary_facts, judged.primary_finish
             theirs = None if facts is None else facts.valid
-        ours, ours_cut = _candidate_valid(judged), judged.candidate_finish == "length"
+        ours, ours_cut = candidate_valid(judged), judged.candidate_finish == "length"
         if theirs is None and ours is None:
             continue
         has = theirs if theirs is not None else ours is False
@@ -240,7 +239,7 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
     return _FormCounts(n, baseline, candidate, lost, gained, cut_lost, cut_gained, cut_without)
 
 
-def _candidate_valid(row: ShadowItem) -> bool | None:
+def candidate_valid(row: ShadowItem) -> bool | None:
     """Return the candidate's form: False for a missing answer to a prompt that the baseline answers in a form."""
     facts = row.primary_facts if row.candidate is None else row.candidate_facts
     if facts is None or facts.valid is None:
@@ -459,16 +458,6 @@ def measure_excess(estimate: Estimate, comparison: Comparison, alpha: float) -> 
                 why = f"the candidate it is compared with, or the baseline itself ({count} prompts), differs too often"
             raise invalid(f"{why}: a candidate that shares nothing with it would not be blocked", _COMPARE_LESS)
     require_pass_at_worst(excess, pairs, margin, measure)
-
-
-def run_excess(evidence: Evidence, alpha: float) -> Excess | None:
-    """Estimate a run's own excess disagreement; None if the shadow comparison is unusable."""
-    try:
-        pairs = paired_rows(LiveBaseline(evidence))
-        require_similarity(tuple(row for row, _ in pairs))
-    except CannotJudge:
-        return None
-    return _excess(pairs_with_similarity(pairs), alpha, 0.0, stored=False)
 
 
 def excess_of_rows(rows: tuple[ShadowItem, ...], alpha: float) -> tuple[float, float | None, Excess | None]:

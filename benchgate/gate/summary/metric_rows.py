@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchgate.gate.checks.capacity import replay_search
-from benchgate.gate.checks.shadow import run_excess
+from benchgate.gate.checks.shadow import candidate_valid, excess_of_rows
 from benchgate.gate.comparison import LiveBaseline, load_of
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence import intervals
 from benchgate.gate.evidence.blocks import Measure, block_pairs
 from benchgate.gate.evidence.costs import cost_in_use, input_tokens, output_tokens, total_tokens, unit_cost
 from benchgate.gate.evidence.intervals import ALPHA, block_limits, block_mean, item_limits
-from benchgate.gate.evidence.items import is_continuous
+from benchgate.gate.evidence.items import is_continuous, lacks_similarity, require_similarity, usable_rows
 from benchgate.gate.evidence.shares import Counts, tally_of
 from benchgate.gate.summary.figures import TaskFigures, task_figures
 from benchgate.model.deployment import Arm
 from benchgate.model.metric import MEAN, MEAN_METRICS, PER_ACCELERATOR, QUANTILES, Slo
+from benchgate.model.records import ShadowItem
 from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
 from benchgate.stats.distributions import Limits
@@ -223,30 +225,37 @@ def _flip_limits(figures: TaskFigures, ratio: float | None) -> Limits | None:
 
 
 def _shadow_rows(evidence: Evidence) -> Iterator[MetricRow]:
-    shadow = evidence.shadow
-    if shadow is None or shadow.fault is not None or not shadow.items:
+    """Yield the shares over the prompts that checks judge: those that the baseline answered."""
+    try:
+        rows = usable_rows(evidence)
+    except CannotJudge:
         return
-    name, items = "shadow_disagreement", shadow.items
-    noise = [float(item.differs_itself) for item in items if not item.once]
-    ours = [float(item.differs_from_primary) for item in items]
-    if len(noise) == len(items):
-        ours = [(one + item.differs_from_secondary) / 2 for one, item in zip(ours, items, strict=True)]
-    for arm, values in ((Arm.BASELINE, noise), (Arm.CANDIDATE, ours)):
-        if values:
-            limits = intervals.item_limits(values, share=True)
-            yield _row(arm, name, sum(values) / len(values), len(values), limits)
-    excess = run_excess(evidence, ALPHA)
-    if excess is not None:
-        yield _row(Arm.CANDIDATE, "shadow_excess", excess.estimate, excess.n, excess.limits)
+    with suppress(CannotJudge):
+        require_similarity(rows)
+        yield from _disagreement_rows(tuple(row for row in rows if not lacks_similarity(row)))
     sides = {
-        Arm.BASELINE: [i.primary_facts for i in items],
-        Arm.CANDIDATE: [i.candidate_facts for i in items],
+        Arm.BASELINE: [None if row.primary_facts is None else row.primary_facts.valid for row in rows],
+        Arm.CANDIDATE: [candidate_valid(row) for row in rows],
     }
-    for arm, facts in sides.items():
-        valid = [one.valid for one in facts if one is not None and one.valid is not None]
+    for arm, forms in sides.items():
+        valid = [one for one in forms if one is not None]
         if valid:
             limits = intervals.count_limits(sum(valid), len(valid))
             yield _row(arm, "shadow_validity", sum(valid) / len(valid), len(valid), limits)
+
+
+def _disagreement_rows(rows: tuple[ShadowItem, ...]) -> Iterator[MetricRow]:
+    noise = [float(row.differs_itself) for row in rows if not row.once]
+    ours = [float(row.differs_from_primary) for row in rows]
+    if len(noise) == len(rows):
+        ours = [(one + row.differs_from_secondary) / 2 for one, row in zip(ours, rows, strict=True)]
+    for arm, values in ((Arm.BASELINE, noise), (Arm.CANDIDATE, ours)):
+        if values:
+            limits = intervals.item_limits(values, share=True)
+            yield _row(arm, "shadow_disagreement", sum(values) / len(values), len(values), limits)
+    excess = excess_of_rows(rows, ALPHA)[2]
+    if excess is not None:
+        yield _row(Arm.CANDIDATE, "shadow_excess", excess.estimate, excess.n, excess.limits)
 
 
 def _row(
