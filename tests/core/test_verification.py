@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import SuiteError
+from benchgate.gate.checks.accuracy import certain_regression
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
@@ -203,6 +204,21 @@ def test_every_task_that_was_sent_among_a_stage_needs_a_check_of_it() -> None:
         found = outcomes(judge(both, evidence(ALL | {name: broken})))
         assert found["accuracy@add@c4"] is outcome
         assert judge(both, evidence(ALL | {name: broken})).outcome is Outcome.BLOCK
+
+
+@pytest.mark.parametrize(("lost", "stops"), [(11, False), (12, True)])
+def test_evals_stop_early_only_for_what_blocks_beside_the_checks_of_items_sent_among_a_load(
+    lost: int, stops: bool
+) -> None:
+    each = suite(gate={"checks": [{**check, "task": "each"} for check in CHECKS]})
+    early = {**KNOWN, "stopped_early": {"items": 30}}
+    theirs, broken = (
+        Answers(right_but(30, *wrong), expected_n=100, harness=early) for wrong in ((), range(30 - lost, 30))
+    )
+    found = evidence({"add": (theirs, broken), "sort": (theirs, theirs)} | ALL)
+    items = {found.quality[at].task: (found.quality[at].items, found.quality[at + 1].items) for at in (0, 2)}
+    assert certain_regression(each, items) == ("accuracy@add" if stops else None)
+    assert (outcomes(judge(each, found))["accuracy@add"] is Outcome.BLOCK) is stops
 
 
 def test_stage_that_sent_no_eval_item_promotes_nobody_where_no_task_can_be_sent() -> None:

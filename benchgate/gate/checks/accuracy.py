@@ -315,8 +315,8 @@ def broken_parts(
 def certain_regression(suite: Suite, items: Items) -> str | None:
     """Return the id of the first required check whose regression the items so far show to exceed its margin, or None.
 
-    Each check is tested at alpha over the number of required checks, so that the verdict's correction for many checks
-    cannot take it back.
+    Each check is tested at alpha over the largest number of required checks that the verdict can have, so that its
+    correction for many checks cannot take it back.
     """
     paired: dict[str, Pairs] = {}
     for task, both in items.items():
@@ -331,12 +331,15 @@ def certain_regression(suite: Suite, items: Items) -> str | None:
         except CannotJudge:
             return None
     specs = [spec for spec in specs_over(suite, {t: p.continuous for t, p in paired.items()}) if spec.check.required]
+    # Each task whose items were sent among a load is a check of its own there, and none of `items`.
+    of_load = sum(check.required and check.task == "each" and check.stage is not None for check in suite.gate.checks)
+    most = len(specs) + of_load * len(suite.quality.names if suite.quality is not None else ())
     for spec in specs:
         if spec.check.metric not in ("accuracy", "score") or spec.check.margin is None:
             continue
         judged = _judged_so_far(spec, suite, paired)
         right_kind = all(one.continuous == (spec.check.metric == "score") for one in judged)
-        if judged and right_kind and _p_beyond(judged, spec.check.margin) <= suite.gate.alpha / len(specs):
+        if judged and right_kind and _p_beyond(judged, spec.check.margin) <= suite.gate.alpha / most:
             return spec.id
     return None
 
