@@ -40,3 +40,10 @@ def test_one_arm_alone_has_no_pairs() -> None:
     alone = replace(evidence, load=tuple(o for o in evidence.load if o.arm is Arm.CANDIDATE))
     assert means(alone) == {}
     assert [row for row in metric_rows(alone) if row.name == "ttft"]
+
+
+def test_a_latency_counts_the_requests_that_have_one() -> None:
+    """Twenty of the sixty answers of each of eight blocks came at one instant, and have no pace."""
+    rows = metric_rows(measured(SUITE, Effect(at_once=20)))
+    found = {row.name: row.n for row in rows if (row.arm, row.statistic) == (Arm.CANDIDATE, "p50")}
+    assert (found["ttft"], found["tpot"]) == (480, 320)

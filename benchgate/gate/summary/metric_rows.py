@@ -114,9 +114,10 @@ def _latency_rows(arm: Arm, stage: str, blocks: Sequence[LoadObservation]) -> It
     for metric, of in LATENCIES.items():
         each = [of(block.requests) for block in blocks]
         found = intervals.quantiles_with_limits(each, tuple(QUANTILES.values()), single=metric != "itl")
+        n = sum(int(np.count_nonzero(~np.isnan(values))) for values in each)  # a TPOT, say, not every request has
         for statistic, (value, limits) in zip(QUANTILES, found, strict=True):
             if value is not None:
-                yield _row(arm, metric, value, sum(map(len, each)), limits, statistic=statistic, stage=stage)
+                yield _row(arm, metric, value, n, limits, statistic=statistic, stage=stage)
 
 
 def _divided(number: _Number, by: int) -> _Number:
