@@ -136,7 +136,7 @@ def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alp
         return "there is no estimate"
     rule, limits, margin = estimate.rule, estimate.limits, margin_text(estimate)
     if rule.scale is Scale.ABSOLUTE:
-        return _bound_reason(estimate, limits, outcome, margin, warn_fraction)
+        return _bound_reason(estimate, limits, outcome, margin, warn_fraction, alpha)
     change, regression = _change(estimate), "change" if rule.two_sided else "regression"
     match outcome:
         case Outcome.PASS if limits.upper < 0 and not rule.two_sided:
@@ -156,9 +156,20 @@ def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alp
     if limits.lower > estimate.least or (rule.two_sided and limits.upper < 0):
         if too_soon(estimate) or allowed_by_estimate(estimate):
             return f"{change}: probably a {regression}, but not shown to be beyond the margin of {margin}{blocks}"
-        why = "with all checks together" if (estimate.p_value or 0.0) <= alpha else "by its test"
-        return f"{change}: probably a {regression}, but not significant {why}{blocks}; the margin is {margin}"
+        why = _not_significant(estimate, alpha)
+        return f"{change}: probably a {regression}, but {why}{blocks}; the margin is {margin}"
     return f"{change}: neither a {regression} nor staying inside the margin of {margin} is shown{blocks}"
+
+
+def _not_significant(estimate: Estimate, alpha: float) -> str:
+    """Return whether other checks or its own test leave open what the limits of a check show."""
+    return f"not significant {'with all checks together' if (estimate.p_value or 0.0) <= alpha else 'by its test'}"
+
+
+def _limits_miss_bound(estimate: Estimate, limits: Limits) -> bool:
+    """Return True if the whole interval of an ABSOLUTE check lies beyond its bound."""
+    margin = estimate.margin
+    return limits.upper < margin if estimate.rule.lower_is_worse else limits.lower > margin
 
 
 def margin_text(estimate: Estimate) -> str:
@@ -212,9 +223,12 @@ def _measure_more(estimate: Estimate, alpha: float) -> str:
 def _needed(estimate: Estimate, alpha: float) -> int | None:
     """Return how many blocks, items or prompts would settle the check if the estimate were true.
 
-    Limits narrow with the root of n. None if the estimate is not well inside: more would rather show a regression.
+    Limits narrow with the root of n. None if the estimate is not well inside: more would rather show a regression. None
+    too if the limits miss a bound already: how many more the p-value takes depends on the other checks.
     """
     value, limits = estimate.value, estimate.limits
+    if estimate.rule.scale is Scale.ABSOLUTE and limits is not None and _limits_miss_bound(estimate, limits):
+        return None
     if estimate.n_needed is not None or limits is None or value is None:
         return estimate.n_needed
     if estimate.rule.scale is Scale.ABSOLUTE:
@@ -302,7 +316,9 @@ def _beyond(estimate: Estimate, limits: Limits, margin: str) -> str:
     return f": {'a change' if rule.two_sided else 'a regression'}, and not shown to stay inside the margin of {margin}"
 
 
-def _bound_reason(estimate: Estimate, limits: Limits, outcome: Outcome, bound: str, warn_fraction: float) -> str:
+def _bound_reason(
+    estimate: Estimate, limits: Limits, outcome: Outcome, bound: str, warn_fraction: float, alpha: float
+) -> str:
     rule = estimate.rule
     values = (estimate.value, limits.lower, limits.upper)
     shown, lower, upper = (show_value(value, rule.unit, estimate.margin) for value in values)
@@ -320,6 +336,9 @@ def _bound_reason(estimate: Estimate, limits: Limits, outcome: Outcome, bound: s
             return f"{value} holds {bound}, but {past} {units.as_written(units.show_percent, warn_fraction)}"
         case Outcome.BLOCK:
             return f"{value} breaks {bound}"
+        case _ if _limits_miss_bound(estimate, limits):
+            left_open = _not_significant(estimate, alpha)
+            return f"{value} probably breaks {bound}, but {left_open}{blocks_measured_text(estimate)}"
         case _:
             return f"{value} neither breaks nor surely holds {bound}{blocks_measured_text(estimate)}"
 

@@ -115,6 +115,26 @@ def test_a_probable_regression_says_whether_other_checks_or_its_own_test_leave_i
     assert f"not significant {words};" in why(fallen(0.2, 0.01, 0.4, p_value), Outcome.INCONCLUSIVE)
 
 
+@pytest.mark.parametrize(("p_value", "words"), [(0.01, "with all checks together"), (0.06, "by its test")])
+@pytest.mark.parametrize(("at_least", "bound"), [(True, 100.0), (False, 70.0)])
+def test_limits_beyond_a_bound_are_not_said_to_leave_it_open(
+    p_value: float, words: str, at_least: bool, bound: float
+) -> None:
+    missed = estimate(
+        Unit.TOKENS_PER_S, Scale.ABSOLUTE, bound, n=5,
+        value=90.0, limits=Limits(80.0, 98.0), p_value=p_value, lower_is_worse=at_least,
+    )  # fmt: skip
+    side = "least" if at_least else "most"
+    broken = f"probably breaks the SLO of at {side} {bound:g} tokens/s, but not significant {words}"
+    assert why(missed, Outcome.INCONCLUSIVE) == f"90.0 tokens/s (80.0 tokens/s to 98.0 tokens/s) {broken}"
+    more = "measure more blocks; no number is sure to settle it"
+    assert check_advice(missed, Outcome.INCONCLUSIVE, ALPHA) == more
+    assert check_advice(replace(missed, n_needed=4), Outcome.INCONCLUSIVE, ALPHA) == more
+    open_yet = changed(missed, limits=Limits(60.0, 110.0))
+    assert "neither breaks nor surely holds the SLO" in why(open_yet, Outcome.INCONCLUSIVE)
+    assert "in all would settle it" in (check_advice(open_yet, Outcome.INCONCLUSIVE, ALPHA) or "")
+
+
 def test_a_headline_repeats_only_the_beginning_of_a_long_reason() -> None:
     fault = GuardResult("targets-up", True, "it cannot tell its probabilities, " + "and so on, " * 80, None)
     said = verdict_reason(Outcome.INVALID, (), (fault,), ("f16", "q4"))
