@@ -239,6 +239,12 @@ class TelemetryWindow:
         return None if power_w is None else power_w * self.ended_s
 
 
+def total_change(windows: Iterable[TelemetryWindow], counter: Counter) -> float | None:
+    """Return the growth of a counter over the windows that report it; None if none does."""
+    changes = [change for window in windows if (change := window.change(counter)) is not None]
+    return sum(changes) if changes else None
+
+
 def ratio_of_changes(windows: Iterable[TelemetryWindow], part: Counter, whole: Counter) -> float | None:
     """Return the growth of one counter over that of another, over the windows that report both.
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchgate.model.records import FloatArray, RequestColumns
 from benchgate.model.request_metrics import e2e_s, succeeded, ttft_s
 from benchgate.model.run import LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes
+from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes, total_change
 from benchgate.units import show_duration, show_number, show_percent
 
 KV_FULL = 0.95
@@ -71,7 +71,7 @@ def bottleneck(
 
 
 def _kv_full(windows: Sequence[TelemetryWindow]) -> str | None:
-    preempted = _total(windows, Counter.PREEMPTIONS)
+    preempted = total_change(windows, Counter.PREEMPTIONS)
     usage, waiting = (
         max((peak for window in windows if (peak := window.peak(gauge)) is not None), default=None)
         for gauge in (Gauge.KV_USAGE, Gauge.WAITING)
@@ -102,7 +102,7 @@ def parts_of(windows: Sequence[TelemetryWindow], requests: Sequence[RequestColum
 
 def _per(windows: Sequence[TelemetryWindow], seconds: Counter, over: Counter, answered: int) -> float | None:
     """Return seconds per request, over the server's own number of requests or else those answered in all windows."""
-    if _total(windows, over) is not None:
+    if total_change(windows, over) is not None:
         return ratio_of_changes(windows, seconds, over)
     changes_s = [window.change(seconds) for window in windows]
     known_s = [change_s for change_s in changes_s if change_s is not None]
@@ -118,11 +118,6 @@ def _by_littles_law(windows: Sequence[TelemetryWindow], answered: int) -> float 
     known_s = sum(length_s for _, length_s in known)
     mean_waiting = sum(mean * length_s for mean, length_s in known) / known_s if known_s > 0 else 0.0
     return mean_waiting * length_s / answered
-
-
-def _total(windows: Sequence[TelemetryWindow], word: Counter) -> float | None:
-    changes = [change for window in windows if (change := window.change(word)) is not None]
-    return sum(changes) if changes else None
 
 
 def _mean(requests: Sequence[RequestColumns], metric: Callable[[RequestColumns], FloatArray]) -> float | None:

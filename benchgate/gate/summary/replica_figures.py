@@ -16,6 +16,7 @@ from benchgate.model.telemetry import (
     TelemetryWindow,
     combine_replicas,
     ratio_of_changes,
+    total_change,
 )
 from benchgate.model.verdict import ReplicaFigures
 from benchgate.suite.load import level_of_stage
@@ -51,8 +52,8 @@ def _figures(
         name,
         role,
         restarts=sum(one in names for window in windows for one in window.restarted_replicas),
-        requests=_total(own, Counter.REQUESTS),
-        output_tokens=_total(own, Counter.GENERATION_TOKENS),
+        requests=total_change(own, Counter.REQUESTS),
+        output_tokens=total_change(own, Counter.GENERATION_TOKENS),
         running_mean=_mean(running),
         waiting_max=max(waiting, default=None),
         queue_s=ratio_of_changes(own, Counter.QUEUE_S, Counter.QUEUED),
@@ -63,7 +64,7 @@ def _figures(
         kv_usage_mean=_mean(mean_usage),
         kv_usage_max=max(usage, default=None),
         prefix_hit_ratio=ratio_of_changes(own, Counter.PREFIX_HITS, Counter.PREFIX_QUERIES),
-        preemptions=_total(own, Counter.PREEMPTIONS),
+        preemptions=total_change(own, Counter.PREEMPTIONS),
     )
 
 
@@ -76,11 +77,6 @@ def _window_of(window: TelemetryWindow, names: Collection[str]) -> TelemetryWind
         for of_all in samples
     )
     return replace(window, readings=readings, replicas=members)
-
-
-def _total(windows: Sequence[TelemetryWindow], counter: Counter) -> float | None:
-    changes = [change for window in windows if (change := window.change(counter)) is not None]
-    return sum(changes) if changes else None
 
 
 def _mean(values: Sequence[float]) -> float | None:
