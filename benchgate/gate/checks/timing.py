@@ -208,8 +208,10 @@ def against_baseline(
     def test(shift: FloatArray | float, margin: float, sign: int, trace: Trace) -> MeanTest:
         regressions = [pairs.harm for pairs in measured]
         found = comparison.mean_test(regressions, alpha, margin=margin, shift=shift, sign=sign, trace=trace)
+        if found is None and len(judged.harm) < 2 <= estimate.n:
+            raise no_quantile(stage, measure, paired_load(comparison.judged, stage))
         if found is None:
-            raise too_few(len(judged.harm))
+            raise too_few(min(len(pairs.harm) for pairs in measured))
         return found
 
     each = "block" if judged.together == 1 else f"group of at least {judged.together} blocks"
@@ -454,7 +456,7 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
                 reason = f"{where}: {measure.metric} has no value there, or too many of the candidate's requests failed"
                 raise invalid(reason, LOOK_AT_ERRORS)
             values[row, at] = value
-    if len(groups) < 2 < len(pairs):
+    if len(groups) < 2 <= len(pairs):
         raise no_quantile(pairs[0][1].stage, measure, pairs)
     sign = -1 if estimate.rule.lower_is_worse else 1  # the p-value is of passing the bound on its wrong side
     edge = sign * math.log(estimate.margin)
