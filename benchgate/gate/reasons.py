@@ -146,6 +146,8 @@ def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alp
             return f"{change}, inside the margin of {margin}"
         case Outcome.WARN if estimate.warning is not None:
             return f"{change}, inside the margin of {margin}, but {estimate.warning}"
+        case Outcome.WARN if _by_test_alone(estimate, limits):
+            return f"{change}: a {regression} by its test, though inside the margin of {margin}"
         case Outcome.WARN:
             return f"{change}: a real {regression}, though inside the margin of {margin}"
         case Outcome.BLOCK:
@@ -309,11 +311,22 @@ _ENDED: Mapping[str, str] = MappingProxyType(
 
 def _beyond(estimate: Estimate, limits: Limits, margin: str) -> str:
     """Return why a regression blocks: it is shown to be beyond the margin, or not shown to stay inside it."""
-    rule, value = estimate.rule, estimate.value
-    least = -limits.upper if rule.two_sided and value is not None and value < 0 else limits.lower
-    if value is None or least > estimate.margin:
+    if estimate.value is None or _least_change(estimate, limits) > estimate.margin:
         return f", beyond the margin of {margin}"
-    return f": {'a change' if rule.two_sided else 'a regression'}, and not shown to stay inside the margin of {margin}"
+    shown = "a change" if estimate.rule.two_sided else "a regression"
+    by = " by its test" if _by_test_alone(estimate, limits) else ""
+    return f": {shown}{by}, and not shown to stay inside the margin of {margin}"
+
+
+def _least_change(estimate: Estimate, limits: Limits) -> float:
+    """Return the limit of a regression, or of a change either way, that is nearer to none."""
+    falls = estimate.rule.two_sided and estimate.value is not None and estimate.value < 0
+    return -limits.upper if falls else limits.lower
+
+
+def _by_test_alone(estimate: Estimate, limits: Limits) -> bool:
+    """Return True if the interval leaves open what the test shows: that of rare bursts of failures is wider."""
+    return -math.inf < _least_change(estimate, limits) <= estimate.least
 
 
 def _bound_reason(

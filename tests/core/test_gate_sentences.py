@@ -42,6 +42,22 @@ def test_a_regression_that_may_be_beyond_the_margin_is_told_apart_from_one_that_
     assert "not shown to stay inside the margin of 2.02 %" in why(ratio, Outcome.BLOCK)
 
 
+def test_a_regression_that_its_interval_leaves_open_is_one_by_its_test() -> None:
+    wide = fallen(0.0417, -0.0062, 0.35, p_value=0.002)
+    ends = "fell by 4.17 points (between 0.620 points better and 35.0 points worse)"
+    said = why(wide, Outcome.BLOCK)
+    assert said == f"{ends}: a regression by its test, and not shown to stay inside the margin of 30 points"
+    either = changed(fallen(-0.0417, -0.35, 0.0062), two_sided=True)
+    assert ": a change by its test, and not shown to stay inside" in why(either, Outcome.BLOCK)
+    inside = why(changed(wide, limits=Limits(-0.0062, 0.0725)), Outcome.WARN)
+    assert inside.endswith(": a regression by its test, though inside the margin of 30 points")
+    assert why(fallen(0.0417, 0.0062, 0.0725), Outcome.WARN).endswith(
+        ": a real regression, though inside the margin of 30 points"
+    )
+    failed = changed(wide, value=math.inf, limits=Limits(-math.inf, math.inf))
+    assert ": a regression, and not shown to stay inside" in why(failed, Outcome.BLOCK)
+
+
 def test_of_a_change_that_may_have_gone_either_way_both_ends_are_told() -> None:
     said = why(fallen(0.01, -0.02, 0.04), Outcome.PASS)
     ends = "between 2.00 points better and 4.00 points worse"
