@@ -194,12 +194,14 @@ class TrafficClass:
     def is_listed(self) -> bool:
         """True if a plan lists the requests one by one: they are few, or more than their numbers decide them.
 
-        A trace, recorded prompts, conversations, a changing rate, `leave` and `verify` belong to a class as a whole.
+        A trace, recorded prompts and sessions, conversations, a changing rate, `leave` and `verify` belong to a class
+        as a whole.
         """
         stage, workload = self.schedule, self.workload
         if stage.requests <= LISTED_REQUESTS and (stage.concurrency or 0) <= LISTED_IN_FLIGHT:
             return True
-        as_whole = (stage.trace, stage.verify_ratio, workload.prompt_set, workload.session, workload.leave)
+        of_workload = (workload.prompt_set, workload.session, workload.sessions, workload.leave)
+        as_whole = (stage.trace, stage.verify_ratio, *of_workload)
         is_level = stage.concurrency is not None or stage.is_level_rate
         return any(one is not None for one in as_whole) or self.is_background or not is_level
 

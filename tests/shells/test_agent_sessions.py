@@ -144,6 +144,12 @@ def test_last_session_of_a_block_is_cut_to_the_planned_requests(tmp_path: Path) 
     ]  # fmt: skip
 
 
+def test_recorded_calls_are_sent_at_any_concurrency(tmp_path: Path) -> None:
+    written(tmp_path, diamond("a"))
+    sent = planned(tmp_path, requests=4, concurrency=10_001).blocks[0].stages[0].only.requests
+    assert [request.ask.recorded for request in sent] == [True] * 4
+
+
 def test_more_requests_than_a_file_has_calls_are_refused(tmp_path: Path) -> None:
     written(tmp_path, diamond("a"))
     with pytest.raises(SuiteError, match=r"the sessions have 4 calls and .* 5 requests a block"):
