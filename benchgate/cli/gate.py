@@ -115,7 +115,7 @@ def report(
     """
     require_link([form], report_url, None)
     path = out or Path(form.file_name)
-    refuse_unwritable(path)
+    refuse_unwritable(path, store=store, suite=suite, waivers=waivers)
     require_waivers(waivers)
     with options.open_store(store, run, against) as opened:
         run_id = options.find_run(opened, run)
@@ -203,14 +203,13 @@ def _judge(
     store: str,
     output: OutputOptions,
 ) -> None:
-    policy_file, suite = None, None
-    if policy is not None:
+    policy_file, suite = None if policy is None else find_suite(policy), None
+    output = output.of_policy(policy_file, store=store, waivers=waivers)
+    if policy_file is not None:
         from benchgate.pipeline.suite_file import read_suite
 
-        policy_file = find_suite(policy)
         suite = read_suite(policy_file).suite
     require_waivers(waivers)
-    output = output.of_policy(policy_file)
     with output.cleared_on_failure(), options.open_store(store, run, against) as opened:
         run_id = options.find_run(opened, run)
         reference = opened.resolve_beside(against, run_id) if against is not None else None

@@ -53,11 +53,11 @@ class TrendBy(StrEnum):
     DEPLOYMENT = "deployment"
 
 
-def require_place(output: TrendFormat, out: Path | None) -> None:
-    """Raise UsageError for a PNG without a file, and for a file that cannot be written."""
+def require_place(output: TrendFormat, out: Path | None, **inputs: str | Path | None) -> None:
+    """Raise UsageError for a PNG without a file, and for a file that cannot be written or is one of the `inputs`."""
     if output is TrendFormat.PNG and out is None:
         raise UsageError("--format png is written to a file: name it with -o FILE")
-    options.refuse_unwritable(out)
+    options.refuse_unwritable(out, **inputs)
 
 
 def trend_document(
@@ -183,7 +183,7 @@ def trend(
     from benchgate.model.deployment import Arm
     from benchgate.model.metric import TREND_UNITS, depends_on_slo
 
-    require_place(output, out)
+    require_place(output, out, store=store)
     served = {"deployment": deployment, "model": model, "engine": engine, "hardware": hardware}
     _require_known("metric", metric, tuple(TREND_UNITS))
     statistic = _statistic(metric, statistic)
@@ -299,8 +299,8 @@ def frontier(
 
     Example: benchgate frontier chat-suite --format svg -o frontier.svg
     """
-    require_place(output, out)
     policy_file = None if policy is None else find_suite(policy)
+    require_place(output, out, store=store, policy=policy_file)
     runs = names if names is not None and len(names) > 1 else ()  # one name may also be a suite
     with options.open_store(store, *runs) as opened:
         from benchgate.pipeline.compare_runs import read_stored, select_runs

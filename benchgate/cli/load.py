@@ -264,7 +264,7 @@ def load(
     from benchgate.load.standalone.options import LoadOptions
     from benchgate.system import usable_cpus
 
-    refuse_unwritable(json_file)
+    refuse_unwritable(json_file, store=store, prompts=prompts, trace=trace)
     save = save or label is not None
     if save and search is not None:
         raise UsageError("--save keeps a load test, and --search is none; leave it out")
@@ -375,7 +375,7 @@ def load_merge(
     """
     from benchgate.load.standalone.merge import merge_shards
 
-    refuse_unwritable(json_file)
+    refuse_unwritable(json_file, store=store)
     save = save or label is not None
     if save:
         _require_store(store, label)

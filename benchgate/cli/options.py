@@ -159,13 +159,23 @@ def shipped_suites_dir() -> Path:
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 
-def refuse_unwritable(file: Path | None) -> None:
-    """Raise UsageError for a result's file that cannot be written. Makes its folder, and leaves the file alone.
+def files_read(**inputs: str | Path | None) -> dict[Path, str]:
+    """Return the files of a command's inputs with the words for each; `store` may be any address."""
+    given = {name: text for name, text in inputs.items() if text is not None}
+    files = {name: sqlite_file(str(text)) if name == "store" else Path(text) for name, text in given.items()}
+    return {file.resolve(): f"the {name}" for name, file in files.items() if file is not None}
 
-    Called before anything is measured, so that a mistyped folder does not cost hours of load.
+
+def refuse_unwritable(file: Path | None, **inputs: str | Path | None) -> None:
+    """Raise UsageError for a result's file that cannot be written, or is one of the command's `inputs`.
+
+    Makes its folder, and leaves the file alone. Called before anything is measured, so that a mistyped folder does not
+    cost hours of load.
     """
     if file is None:
         return
+    if (name := files_read(**inputs).get(file.resolve())) is not None:
+        raise UsageError(f"{file} is {name}, which the result would replace; name another file")
     if file.is_dir():
         raise UsageError(f"{file} is a folder; name a file in it")
     is_new = not file.parent.exists()

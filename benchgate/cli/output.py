@@ -17,7 +17,7 @@ import typer
 
 from benchgate.cli.commands import spelled
 from benchgate.cli.interruption import interrupted_code
-from benchgate.cli.options import Format, StrictOption, refuse_unwritable
+from benchgate.cli.options import Format, StrictOption, files_read, refuse_unwritable
 from benchgate.cli.saying import inform, log, say, say_escaped, say_json_text, say_markdown, stdout_screen
 from benchgate.errors import ExitCode, PublishError, SuiteError, UsageError
 from benchgate.escape import terminal_text
@@ -118,7 +118,7 @@ class OutputOptions:
             else:
                 files.append((Output(word), file))
         options = cls(format, strict, None, report, statement, tuple(files), report_url)
-        options._refuse_shared(None)
+        options._refuse_shared()
         for option, file in options._named():
             if file.absolute().is_relative_to("/dev"):
                 raise UsageError(f"{option} {file}: a device would be replaced by the result; name a file")
@@ -126,18 +126,24 @@ class OutputOptions:
         require_link([form for form, _ in files], report_url, report)
         return options
 
-    def of_run(self, suite: Path, work_dir: Path) -> OutputOptions:
-        """Return the options of a command that measures this suite. Raises UsageError if a result would replace it."""
-        self._refuse_shared(suite)
+    def of_run(self, suite: Path, work_dir: Path, **inputs: str | Path | None) -> OutputOptions:
+        """Return the options of a command that measures this suite.
+
+        Raises UsageError if a result would replace it, or another of the `inputs`.
+        """
+        self._refuse_shared(suite=suite, **inputs)
         try:
             sha256 = hashlib.sha256(suite.read_bytes()).hexdigest()
         except OSError as error:
             raise UsageError(f"the suite {suite} cannot be read: {error.strerror}") from error
         return replace(self, suite=suite, suite_file_sha256=sha256, work_dir=work_dir, publish=True)
 
-    def of_policy(self, suite: Path | None) -> OutputOptions:
-        """Return the options of a stored run that is judged by another suite's gate."""
-        self._refuse_shared(suite)
+    def of_policy(self, suite: Path | None, **inputs: str | Path | None) -> OutputOptions:
+        """Return the options of a stored run that is judged by another suite's gate.
+
+        Raises UsageError if a result would replace it, or another of the `inputs`.
+        """
+        self._refuse_shared(suite=suite, **inputs)
         return replace(self, suite=suite)
 
     def of_candidate(self, name: str) -> OutputOptions:
@@ -190,9 +196,11 @@ class OutputOptions:
         named += [(f"--write {form}", file) for form, file in self.files]
         return [(option, file) for option, file in named if file is not None]
 
-    def _refuse_shared(self, suite: Path | None) -> None:
-        taken: dict[Path, str] = {} if suite is None else {suite.resolve(): "the suite"}
-        for option, file in self._named():
+    def _refuse_shared(self, **inputs: str | Path | None) -> None:
+        taken, named = files_read(**inputs), self._named()
+        if self.report is not None and self.statement is None:
+            named.append(("the statement beside the report", _beside(self.report)))
+        for option, file in named:
             if (other := taken.setdefault(file.resolve(), option)) is not option:
                 raise UsageError(f"{other} and {option} both name {file}; give each a file of its own")
 

@@ -81,7 +81,7 @@ def run(
 
         require_spelling(label)
     path = find_suite(suite)
-    output = output.of_run(path, work_dir)
+    output = output.of_run(path, work_dir, store=store, waivers=waivers)
     arguments = RunArguments(
         store,
         work_dir,

@@ -69,6 +69,41 @@ def test_what_cannot_be_written_is_refused_before_anything_is_measured(
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("run SUITE --report STORE", "store"),
+        ("run SUITE --waivers WAIVERS --write json=WAIVERS", "waivers"),
+        ("gate --write junit=STORE", "store"),
+        ("gate --policy SUITE --report SUITE", "suite"),
+        ("compare @previous @latest --report STORE", "store"),
+        ("report -o STORE", "store"),
+        ("report --format sarif --suite SUITE -o SUITE", "suite"),
+        ("trend ttft -o STORE", "store"),
+        ("frontier --policy SUITE -o SUITE", "policy"),
+        ("load http://127.0.0.1:1 --concurrency 1 --requests 1 --json STORE", "store"),
+        ("load http://127.0.0.1:1 --concurrency 1 --requests 1 --prompts PROMPTS --json PROMPTS", "prompts"),
+        ("load merge SPOOL --json STORE", "store"),
+    ],
+)
+def test_what_a_command_reads_is_no_place_for_its_result(tmp_path: Path, words: str, name: str) -> None:
+    files = {word: str(tmp_path / word.lower()) for word in ("SUITE", "STORE", "WAIVERS", "PROMPTS", "SPOOL")}
+    for file in files.values():
+        Path(file).write_text(SUITE)
+    parts = [part.rpartition("=") for part in words.split()]
+    given = [f"{before}{equals}{files.get(word, word)}" for before, equals, word in parts]
+    with pytest.raises(UsageError, match=rf"the {name}\b.* name"):
+        quick_command.told(*given, "--store", files["STORE"])
+    assert {Path(file).read_text() for file in files.values()} == {SUITE}
+
+
+def test_the_statement_beside_the_report_replaces_no_other_result(tmp_path: Path) -> None:
+    report, beside = tmp_path / "r.html", tmp_path / "r.html.intoto.json"
+    with pytest.raises(UsageError, match="--write json and the statement beside the report both name"):
+        OutputOptions.parse(report=report, write=[f"json={beside}"])
+    assert OutputOptions.parse(report=report, write=[f"intoto={beside}"]).statement == beside
+
+
 def test_two_forms_in_one_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--write junit and --write sarif both name"):
         OutputOptions.parse(write=[f"junit={tmp_path}/a", f"sarif={tmp_path}/b/../a"])
