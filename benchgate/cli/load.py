@@ -350,9 +350,11 @@ def load(
         with live_display(None, None) as display:
             result = run_search(chosen, display.note, display.watch)
             display.end()
-    _write(result, json_file, output)
-    if save:
-        _save(result, store, label)
+    try:
+        _write(result, json_file, output)
+    finally:
+        if save:
+            _save(result, store, label)
     raise typer.Exit(int(exit_code(result)))
 
 
@@ -380,9 +382,11 @@ def load_merge(
     if save:
         _require_store(store, label)
     result = merge_shards(urls)
-    _write(result, json_file, output)
-    if save:
-        _save(result, store, label)
+    try:
+        _write(result, json_file, output)
+    finally:
+        if save:
+            _save(result, store, label)
     raise typer.Exit(int(ExitCode.INVALID if result["partial"] else exit_code(result)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.errors import UsageError
+from benchgate.errors import PublishError, UsageError
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
@@ -102,6 +102,17 @@ def row(value: float, lower: float | None, upper: float | None) -> MetricRow:
 
 def pair(before: MetricRow | None, after: MetricRow | None) -> NumberPair:
     return NumberPair("ttft", "p50", "c2", None, before, after, None, None)
+
+
+def test_a_load_is_saved_also_where_its_result_cannot_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = str(tmp_path / "benchgate.db")
+    monkeypatch.setattr("benchgate.cli.saying.raw_stream", lambda name: None)
+    with pytest.raises(PublishError, match="standard output is closed"):
+        saved(address, 0.001, "--label", "kept")
+    with Store.open(address) as store:
+        assert store.metrics(store.resolve("kept"))
 
 
 def test_the_interval_of_a_change_joins_those_of_both_runs() -> None:
