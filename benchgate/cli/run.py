@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from benchgate.cli import options
 from benchgate.cli.commands import resume_command, run_command, spelled
 from benchgate.cli.completion import complete_runs
 from benchgate.cli.options import Format, Part, ResultFormat, find_suite, waivers_for_run
-from benchgate.cli.output import OutputOptions, conclude_each, finish, with_output
+from benchgate.cli.output import STATEMENT_FORMAT, OutputOptions, conclude_each, finish, with_output
 from benchgate.cli.progress import make_progress
 from benchgate.cli.saying import log, say, say_json
 from benchgate.errors import ExitCode, RunInterrupted, StoreError, UsageError
@@ -81,7 +81,6 @@ def run(
 
         require_spelling(label)
     path = find_suite(suite)
-    output = output.of_run(path, work_dir, store=store, waivers=waivers)
     arguments = RunArguments(
         store,
         work_dir,
@@ -96,19 +95,20 @@ def run(
         waiver_file=waivers,
         wait=wait,
         serve_metrics=serve_metrics,
+        output=output.of_run(path, work_dir, store=store, waivers=waivers),
     )
     if quick and only is not None:
         raise UsageError("--quick shortens the whole suite, and --only leaves parts of it out; choose one of them")
     if samples is not None:
         _refuse_beside_samples(arguments, resume)
-        code = _judge_samples(path, samples, arguments, output)
+        code = _judge_samples(path, samples, arguments)
     elif resume or resumed is not None or ignore_missing_spool:
         if not resume:
             option = "--run" if resumed is not None else "--ignore-missing-spool"
             raise UsageError(f"{option} is about the run that --resume continues; add --resume, or leave it out")
-        code = _resume(path, arguments, resumed, output, ignore_missing_spool=ignore_missing_spool)
+        code = _resume(path, arguments, resumed, ignore_missing_spool=ignore_missing_spool)
     else:
-        code = _measure_all(path, arguments, output)
+        code = _measure_all(path, arguments)
     raise typer.Exit(int(code))
 
 
@@ -210,6 +210,7 @@ class RunArguments:
     waiver_file: Path | None = None
     wait: bool = False
     serve_metrics: str | None = None
+    output: OutputOptions = field(default_factory=OutputOptions)
     before_measuring: Callable[[], None] = lambda: None
 
     def load(self, path: Path) -> SuiteFile:
@@ -255,7 +256,8 @@ class RunArguments:
         )
 
     def command(self, path: Path) -> str:
-        """Return the command that measures such a run."""
+        """Return the command that measures such a run, judges it alike and writes the same files."""
+        output = self.output
         values = (
             ("--baseline", self.baseline),
             ("--candidate", self.candidate),
@@ -263,8 +265,18 @@ class RunArguments:
             ("--work-dir", None if self.work_dir == options.WORK_DIR else str(self.work_dir)),
             ("--cluster", self.cluster),
             ("--waivers", None if self.waiver_file is None else str(self.waiver_file)),
+            ("--report", None if output.report is None else str(output.report)),
+            ("--write", None if output.statement is None else f"{STATEMENT_FORMAT}={output.statement}"),
+            *(("--write", f"{form}={file}") for form, file in output.files),
+            ("--report-url", output.report_url),
+            ("--format", None if output.format is Format.TEXT else output.format),
         )
-        flags = (("--quick", self.quick), ("--allow-actions", self.allow_actions), ("--allow-code", self.allow_code))
+        flags = (
+            ("--quick", self.quick),
+            ("--allow-actions", self.allow_actions),
+            ("--allow-code", self.allow_code),
+            ("--strict", output.strict),
+        )
         return run_command(path, store=self.store, options=values, flags=flags)
 
 
@@ -297,9 +309,9 @@ def _measure(file: SuiteFile, arguments: RunArguments) -> Decision:
     return replace(decision, store_fault=StoreError(spelled(fault, begun_by=command)))
 
 
-def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> ExitCode:
+def _measure_all(path: Path, arguments: RunArguments) -> ExitCode:
     """Measure and judge the suite's candidate, or each of several."""
-    file = arguments.load(path)
+    file, output = arguments.load(path), arguments.output
     candidates = file.suite.candidates
     arguments = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite))
     if candidates and output.format in (Format.JUNIT, Format.GITLAB):
@@ -323,7 +335,8 @@ def _measure_all(path: Path, arguments: RunArguments, output: OutputOptions) -> 
         # Another run may have taken the baseline's server between two candidates. An earlier candidate may have taken
         # the night, and prices hold for one day.
         wait = arguments.wait or name != candidates[0]
-        return _measure(each[name].priced_today(), replace(arguments, candidate=name, label=labels[name], wait=wait))
+        own = replace(arguments, candidate=name, label=labels[name], wait=wait, output=output.of_candidate(name))
+        return _measure(each[name].priced_today(), own)
 
     return conclude_each(candidates, measure, output)
 
@@ -332,7 +345,6 @@ def _resume(
     path: Path,
     arguments: RunArguments,
     run: str | None,
-    output: OutputOptions,
     *,
     ignore_missing_spool: bool,
 ) -> ExitCode:
@@ -353,7 +365,7 @@ def _resume(
             f"--resume continues one run, and this suite has {len(several)} candidates: name its candidate with "
             f"--candidate, one of {', '.join(several)}"
         )
-    waivers = waivers_for_run(arguments.waiver_file, file.suite)
+    waivers, output = waivers_for_run(arguments.waiver_file, file.suite), arguments.output
     with output.cleared_on_failure() as clear:
         file = file.with_arms(arguments.baseline, arguments.candidate)
         from benchgate.pipeline.resume import resume_suite  # slow to import, and not needed to refuse an argument
@@ -382,7 +394,7 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
             raise UsageError(f"{option} is of a run that sends requests, and --samples sends none; leave it out")
 
 
-def _judge_samples(path: Path, samples: tuple[str, str], arguments: RunArguments, output: OutputOptions) -> ExitCode:
+def _judge_samples(path: Path, samples: tuple[str, str], arguments: RunArguments) -> ExitCode:
     from benchgate.model.deployment import Arm
 
     folders = dict(text.partition("=")[::2] for text in samples)
@@ -397,6 +409,6 @@ def _judge_samples(path: Path, samples: tuple[str, str], arguments: RunArguments
     if file.suite.candidates:
         raise UsageError(f"{path} has several candidates, and --samples are of one; name it as its `candidate`")
     run_options = replace(arguments, waivers=waivers_for_run(arguments.waiver_file, file.suite)).options()
-    with output.cleared_on_failure():
+    with arguments.output.cleared_on_failure():
         decision = import_suite(file, {arm: Path(folders[arm]) for arm in Arm}, run_options)
-    return finish(decision, output)
+    return finish(decision, arguments.output)

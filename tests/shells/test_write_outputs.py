@@ -9,8 +9,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchgate.cli.options import Format
+from benchgate.cli.options import STORE, WORK_DIR, Format
 from benchgate.cli.output import OutputOptions, finish
+from benchgate.cli.run import RunArguments
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline import judge
@@ -129,6 +130,17 @@ def test_the_suite_is_no_place_for_a_result(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the suite and --write junit both name"):
         OutputOptions.parse(write=[f"junit={suite}"]).of_run(suite, tmp_path)
     assert suite.read_text() == SUITE
+
+
+def test_the_command_that_resumes_a_run_judges_alike_and_writes_the_same_files(tmp_path: Path) -> None:
+    files = [f"junit={tmp_path}/j.xml", f"intoto={tmp_path}/s.json"]
+    output = OutputOptions.parse(report=tmp_path / "r.html", write=files, strict=True, format=Format.JSON)
+    given = RunArguments("runs.db", WORK_DIR, output=output).command(Path("suite.yaml"))
+    assert given == (
+        f"benchgate run suite.yaml --store runs.db --report {tmp_path}/r.html --write intoto={tmp_path}/s.json "
+        f"--write junit={tmp_path}/j.xml --format json --strict"
+    )
+    assert RunArguments(STORE, WORK_DIR).command(Path("suite.yaml")) == "benchgate run suite.yaml"
 
 
 @pytest.mark.parametrize(
