@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,7 +100,9 @@ def run(
     if quick and only is not None:
         raise UsageError("--quick shortens the whole suite, and --only leaves parts of it out; choose one of them")
     if samples is not None:
-        _refuse_beside_samples(arguments, resume)
+        _refuse_beside_samples(
+            arguments, {"--resume": resume, "--run": resumed, "--ignore-missing-spool": ignore_missing_spool}
+        )
         code = _judge_samples(path, samples, arguments)
     elif resume or resumed is not None or ignore_missing_spool:
         if not resume:
@@ -376,7 +378,7 @@ def _resume(
     return finish(decision, output)
 
 
-def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
+def _refuse_beside_samples(arguments: RunArguments, resuming: Mapping[str, object]) -> None:
     given = {
         "--baseline": arguments.baseline,
         "--candidate": arguments.candidate,
@@ -387,7 +389,7 @@ def _refuse_beside_samples(arguments: RunArguments, resume: bool) -> None:
         "--allow-code": arguments.allow_code,
         "--wait": arguments.wait,
         "--serve-metrics": arguments.serve_metrics,
-        "--resume": resume,
+        **resuming,
     }
     for option, value in given.items():
         if value:

@@ -143,6 +143,14 @@ def test_the_command_that_resumes_a_run_judges_alike_and_writes_the_same_files(t
     assert RunArguments(STORE, WORK_DIR).command(Path("suite.yaml")) == "benchgate run suite.yaml"
 
 
+@pytest.mark.parametrize("words", ["--run nightly", "--ignore-missing-spool", "--resume"])
+def test_nothing_is_resumed_by_samples(tmp_path: Path, words: str) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    samples = ("--samples", "baseline=a", "candidate=b")
+    with pytest.raises(UsageError, match=f"{words.split()[0]} is of a run that sends requests"):
+        quick_command.told("run", str(tmp_path / "suite.yaml"), *samples, *words.split())
+
+
 @pytest.mark.parametrize(
     ("error", "stays"),
     [
