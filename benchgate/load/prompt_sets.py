@@ -38,6 +38,7 @@ _SPEAKERS = {"human": "user", "user": "user", "gpt": "assistant", "chatgpt": "as
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 KEPT = ("tools", "tool_choice", "response_format", "stop")  # of a logged request; how it was sampled is not
 LIMITS = ("max_tokens", "max_completion_tokens")
+_READ = (*_OWN, *_KINDS, *KEPT, *LIMITS)
 _MOST_VALUES = 50  # distinct values of a column that are remembered for an error message
 
 
@@ -119,7 +120,7 @@ def _data_set_rows(
             **{f"columns.{key}": column for key, column in columns.items()},
             **{f"where.{column}": column for column in prompt_set.where},
         },
-        "optional": [] if columns else [*_OWN, *_KINDS, *KEPT, *LIMITS],
+        "optional": [] if columns else list(_READ),
     }  # fmt: skip
     environment = {
         **os.environ,
@@ -182,7 +183,7 @@ def _chosen(
     if prompt_set.columns is not None:
         chosen = prompt_set.columns.model_dump(exclude_none=True).items()
         return {key: _column(values, column, f"columns.{key}", line) for key, column in chosen}
-    return {key: value for key, value in values.items() if key not in prompt_set.where}
+    return {key: value for key, value in values.items() if key in _READ or key not in prompt_set.where}
 
 
 def _values_of(prompt_set: PromptSet, column: str) -> tuple[str, ...]:

@@ -67,6 +67,15 @@ def test_set_that_ships_has_five_categories_and_no_text_twice(tmp_path: Path) ->
     )
 
 
+@pytest.mark.parametrize("where", [{"system": "be brief"}, {"output_tokens": "7"}, {"prompt": "hello"}])
+def test_column_by_which_rows_are_chosen_is_sent_too(tmp_path: Path, where: dict[str, str]) -> None:
+    row = {"prompt": "hello", "system": "be brief", "output_tokens": 7}
+    (tmp_path / "p.jsonl").write_text(json.dumps(row))
+    chosen = PromptSet.model_validate({"source": "p.jsonl", "where": where})
+    whole = PromptSet.model_validate({"source": "p.jsonl"})
+    assert read_prompt_set(tmp_path, chosen, conversing=False) == read_prompt_set(tmp_path, whole, conversing=False)
+
+
 def test_classes_of_traffic_send_categories_of_one_set(tmp_path: Path) -> None:
     whole = suite({"prompts": {"source": "builtin", "where": {"category": "code"}}, "output": 4}, requests=20)
     _, material = read_inputs(whole, tmp_path, {})
