@@ -403,6 +403,7 @@ def test_engine_is_detected_by_the_owner_of_the_model() -> None:
         ({"slo": "tftt=1s"}, "did you mean 'ttft'"),
         ({"slo": "ttft=1"}, "--slo"),
         ({"slo": "ttft=1s,ttft=2s"}, "--slo"),
+        ({"slo": "tpot=1ms", "endpoint": "embeddings"}, "embeddings answers whole; write ttft or e2e"),
         ({"workers": "many"}, "--workers"),
         ({"seed": -1}, "--seed"),
         ({"url": "localhost"}, "not the address of a server"),

@@ -469,6 +469,8 @@ class LoadOptions:
             audit=audit,
             warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
         )
+        if options.slo is not None and options.slo.tpot_s is not None and not ENDPOINTS[chosen].streams:
+            raise UsageError(f"--slo: tpot is the pace of a stream, and {chosen} answers whole; write ttft or e2e")
         if options.workers is not None or cluster is not None:
             return options
         from benchgate.plan.client_demand import default_workers, workers_to_start  # slow to import
