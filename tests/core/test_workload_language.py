@@ -385,6 +385,15 @@ def test_mistake_is_the_only_problem_and_says_what_to_do(load: str, said: str) -
     assert found.startswith(said), found
 
 
+@pytest.mark.parametrize(
+    ("key", "path"), [("body: {parameters: {a: 1}, top_k: 5}", "body.top_k"), ("priority: 1", "priority")]
+)
+def test_field_that_no_message_of_grpc_holds_is_refused(key: str, path: str) -> None:
+    head = HEAD.replace("engine: vllm", "engine: vllm, grpc: 'host:8001'")
+    (found,) = problems(f"  workload: {{input: 8, output: 8, endpoint: grpc-infer, {key}}}\n{STAGE}", head)
+    assert found.startswith(f"load.workload.{path}: has no place in a request of gRPC; write it into `body.parameters`")
+
+
 @pytest.mark.parametrize("engine", ["openai", "llamacpp", "tgi"])
 def test_priority_is_refused_where_an_engine_has_none(engine: str) -> None:
     head = HEAD.replace("engine: vllm}", f"engine: {engine}}}")

@@ -20,6 +20,7 @@ from benchgate.units import as_written, show_number, show_percent, without_zeros
 _WITH_PRIORITIES = ("vllm", "sglang")
 _MISSING_LENGTH = 'is required and missing; expected a count like "128 tokens"'
 _MEDIA: tuple[MediaKind, ...] = ("images", "audio", "videos")
+_GRPC_FIELDS = frozenset({"model_name", "model_version", "id", "inputs", "parameters"})  # of ModelInferRequest
 _TRANSCRIPTIONS = ("json", "verbose_json", "text")  # forms of transcriptions that are read
 _ARMS = ("deployments", "baseline", "candidate", "candidates")
 
@@ -141,6 +142,10 @@ def workload_fits_its_endpoint(workload: Workload) -> Iterator[tuple[str, str]]:
             yield key, "means nothing beside `prompts`, which are sent as they are; remove it"
     if spec.transcribes:
         yield from _transcription_faults(workload)
+    if spec.by_grpc:
+        stray = [f"body.{name}" for name in workload.body if name not in _GRPC_FIELDS]
+        for key in [*stray, *(["priority"] if workload.priority is not None else [])]:
+            yield key, "has no place in a request of gRPC; write it into `body.parameters`, or remove it"
     if session is not None and spec.messages_key is None:
         yield "session", f"is a conversation, and {endpoint} holds none; use the endpoint chat"
     if workload.sessions is not None and spec.messages_key is None:
