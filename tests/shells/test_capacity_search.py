@@ -178,6 +178,7 @@ def test_a_server_that_counts_too_many_tokens_is_no_matter_of_the_load_generator
         ({"load": {"slo": None}}, "add --slo"),
         ({"lowest": "9"}, "--from 9 is not below --to 8"),
         ({"lowest": "8"}, "--from 8 is not below --to 8"),
+        ({"least": "9"}, "--min 9 is above --to 8, and nothing above that is searched; raise --to"),
         ({"probe": 19}, "--probe is 19; it must be at least 20"),
         ({"probe": 1_000_001}, "--probe is 1000001; it must be at most 1,000,000"),
         ({"budget": 5}, "--budget is 5; it must be at least 20"),

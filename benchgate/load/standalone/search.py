@@ -75,6 +75,9 @@ class SearchOptions:
         from_level, to_level = _level("--from", kind, lowest), _level("--to", kind, highest)
         if from_level >= to_level:
             raise UsageError(f"--from {lowest} is not below --to {highest}; there is nothing to search between them")
+        required = None if least is None else _level("--min", kind, least)
+        if required is not None and required > to_level:
+            raise UsageError(f"--min {least} is above --to {highest}, and nothing above that is searched; raise --to")
         target_ratio = _share("--target", target)
         if target_ratio == 1:
             raise UsageError("--target: 100% is missed by one bad request in a million; write less, like 99%")
@@ -91,7 +94,7 @@ class SearchOptions:
         base = LoadOptions.parse(**{**load, **most, "requests": probe})  # type: ignore[arg-type]  # typed by name
         if base.slo is None:
             raise UsageError("--search needs to know what a good request is; add --slo ttft=500ms,tpot=80ms")
-        return cls(base, base.slo, settings, None if least is None else _level("--min", kind, least))
+        return cls(base, base.slo, settings, required)
 
     def at(self, look: PlannedLook, number: int) -> LoadOptions:
         """Return the load of one look; `number` counts the looks of the search."""
