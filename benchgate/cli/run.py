@@ -176,7 +176,7 @@ def demo(
     arguments = RunArguments(str(out / "benchgate.db"), out / "work")
     rows, surprises, lost = [], 0, False
     for name in chosen:
-        decision = _measure(file.with_arms(None, name), replace(arguments, label=f"demo-{name}"))
+        decision = _measure(file.with_arms(None, name), arguments)
         report = out / f"report-{name}.html"
         code = finish(decision, OutputOptions(report=report))
         outcome = decision.verdict.outcome

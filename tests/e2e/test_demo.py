@@ -40,6 +40,22 @@ def test_a_demo_whose_verdicts_are_the_expected_ones_is_a_success(tmp_path: Path
     assert "BLOCK" in (tmp_path / "shown/report-padded.html").read_text(encoding="utf-8")
 
 
+def test_a_demo_is_repeated_without_the_label_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels: list[str | None] = []
+
+    def measure(_: SuiteFile, arguments: run.RunArguments) -> Decision:
+        labels.append(arguments.label)
+        return decision(Outcome.BLOCK)
+
+    monkeypatch.setattr(run, "_measure", measure)
+    for _ in range(2):
+        assert here(tmp_path, "demo", "--candidate", "q2_k").returncode == 0
+    given = [label for label in labels if label is not None]
+    assert (len(labels), len(given)) == (2, len(set(given)))
+
+
 def test_a_demo_with_another_verdict_is_none_and_says_what_was_expected(
     tmp_path: Path, asked: list[str | None]
 ) -> None:
