@@ -144,7 +144,7 @@ class RequestBuilder:
     """Builder of the requests of one workload."""
 
     workload: Workload
-    files: Mapping[MediaKind, Sequence[str]]  # addresses of media that are used in turn, most of them `data:`
+    files: Mapping[MediaKind, Sequence[str]]  # addresses of media that are drawn, most of them `data:`
     fields: Mapping[str, object]
     schema: Mapping[str, object] | None
 
@@ -232,7 +232,7 @@ class RequestBuilder:
         return {"role": "user", "content": parts}
 
     def _media(self, kind: MediaKind, media: Media, generator: np.random.Generator) -> list[str]:
-        """Return the addresses of a request's media of one kind: generated, or those whose turn it is."""
+        """Return the addresses of a request's media of one kind: generated, or files from a random one on."""
         if files := self.files[kind]:
             first = int(generator.integers(len(files)))
             return [files[(first + number) % len(files)] for number in range(media.count)]

@@ -331,25 +331,25 @@ class LeaveSpec(Section):
 
 
 class Media(Section):
-    """Media of one kind beside the text of each chat request: generated ones, or files and addresses in turn."""
+    """Media of one kind beside the text of each chat request: generated ones, or files and addresses at random."""
 
     count: Whole = key("How many in a request; in a conversation, in its first turn", default=1, ge=1, le=64)
     files: tuple[Text, ...] = key(
-        "Used in turn instead of generated ones: files, folders of them, lists of them (JSON Lines with a `file` or a "
-        "`url` in each line), and `https://` addresses, which are sent as they are",
+        "Drawn at random instead of generated ones: files, folders of them, lists of them (JSON Lines with a `file` or "
+        "a `url` in each line), and `https://` addresses, which are sent as they are",
         default=(),
     )
 
 
 class Images(Media):
-    """Images beside the text of each chat request: noise, or PNG, JPEG, WebP and GIF files in turn."""
+    """Images beside the text of each chat request: noise, or PNG, JPEG, WebP and GIF files."""
 
     width: Whole = key("Width of a generated noise image, in pixels; all images differ", default=224, ge=1, le=4096)
     height: Whole = key("Height of a generated noise image, in pixels", default=224, ge=1, le=4096)
 
 
 class Audio(Media):
-    """Audio beside the text of each chat request, or transcribed: speech-like sound, or recordings in turn.
+    """Audio beside the text of each chat request, or transcribed: speech-like sound, or recordings.
 
     Generated sound has syllables and pauses but no words: a model that finds none in it answers nothing, and counts as
     failed. Recordings are WAV, MP3, FLAC, Ogg, M4A and WebM files.
