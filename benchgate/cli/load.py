@@ -332,6 +332,9 @@ def load(
         from benchgate.load.standalone.run import run_load_test  # slow to import, and not needed to refuse an option
 
         _log_key(parsed, api_key_env)
+        is_level = parsed.rate_rps is not None and parsed.ramp_to_rps is None
+        if is_level and parsed.service_s is None and (place is not None or parsed.warmup == 0):
+            log_progress("the rate begins without a ramp; add --service-time, the mean time of a request, for one")
         if place is not None:
             _send_shard(parsed, test, place)
             return
@@ -404,8 +407,6 @@ def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions
     from benchgate.load.standalone.shard import send_shard
 
     log_progress(f"shard {place.shard}/{place.shards} starts in {place.start_at_ns / 1e9 - time.time():.0f} s")
-    if load.rate_rps is not None and load.service_s is None and load.ramp_to_rps is None:
-        log_progress("the rate begins without a ramp; add --service-time, the mean time of a request, for one")
     sent = send_shard(load, texts, place, log_progress)
     log_progress(f"shard {place.shard}/{place.shards}: {sent.only.recorded:,} requests in {place.spool}")
     for fault in sent.client.faults:

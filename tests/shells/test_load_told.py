@@ -96,6 +96,20 @@ def test_a_load_that_does_not_pass_says_why_and_with_which_failure(monkeypatch: 
     assert "the commonest failure: HTTP 404: the model `m` does not exist" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--rate", "50/s", "--warmup", "0"], True),
+        (["--rate", "50/s", "--warmup", "0", "--service-time", "1ms"], False),
+        (["--concurrency", "1", "--warmup", "0"], False),
+    ],
+)
+def test_a_rate_without_a_ramp_is_told(words: list[str], says: bool) -> None:
+    with ScriptedServer(lambda received: [json_response({"error": "no"}, 500)]) as server:
+        told = quick_command.told("load", server.url, *BARE, "--requests", "1", *words)
+    assert ("the rate begins without a ramp; add --service-time" in told.stderr) is says
+
+
 def test_a_key_that_is_not_there_is_told_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_KEY", raising=False)
     with pytest.raises(UsageError, match="the environment variable NO_KEY is not set, and --api-key-env refers to it"):
