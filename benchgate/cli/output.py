@@ -118,11 +118,11 @@ class OutputOptions:
             else:
                 files.append((Output(word), file))
         options = cls(format, strict, None, report, statement, tuple(files), report_url)
-        options._refuse_shared()
         for option, file in options._named():
             if file.absolute().is_relative_to("/dev"):
                 raise UsageError(f"{option} {file}: a device would be replaced by the result; name a file")
             refuse_unwritable(file)
+        options._refuse_shared()
         require_link([form for form, _ in files], report_url, report)
         return options
 
