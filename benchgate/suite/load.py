@@ -254,7 +254,7 @@ class TrafficClass:
 
         Of conversations with varying lengths only the very first is known. Background requests repeat from the start.
         """
-        position: IntArray = index % self.schedule.requests
+        position: IntArray = index % self.schedule.requests if self.is_background else index
         first: BoolArray = position == 0 if self.turns is None else position % self.turns == 0
         return first
 

@@ -16,6 +16,7 @@ import pytest
 from benchgate.errors import SuiteError
 from benchgate.gate.checks.capacity import alternate_looks, replay_search, search_of, unused_search_note
 from benchgate.gate.decision import CannotJudge
+from benchgate.gate.guards.load import prompts_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
@@ -331,6 +332,22 @@ def test_looks_of_a_resumed_search_have_no_pairs_but_their_times_count() -> None
 
     assert "prompts-alike" in tripped(judged_searches(shorter))
     assert "prompts-alike" not in tripped(judged_searches(shorter, resumptions=(resumed,)))
+
+
+def test_later_turns_in_a_look_larger_than_a_probe_are_no_first_ones() -> None:
+    """Later turns repeat the model's own answers, whose lengths may differ."""
+    written = text(capacity="{over: concurrency, from: 32, to: 64, probe: 100}")
+    asked = parse_suite(written.replace("output: 2}", "output: 2, session: {turns: 3}}"), "suite.yaml")
+    search = search_of(asked)
+    assert search is not None
+    look = PlannedLook(64.0, 0, search.settings.look_requests(64.0, 0))
+    assert look.requests > 100
+    columns, load = answered(look, 64, over="concurrency"), []
+    for arm, repeated in zip(Arm, (100, 60), strict=True):
+        own = replace(columns, input_tokens=columns.input_tokens + columns.index % 3 * repeated)
+        load.append(LoadObservation("capacity/64", arm, 0, 0, own, 1.0, CALM))
+    evidence = replace(searched_run(2, 2), load=tuple(load))
+    assert not prompts_alike(evidence, asked).tripped
 
 
 @pytest.mark.parametrize(("times", "trips"), [(1.05, False), (1.06, True)])

@@ -59,9 +59,12 @@ def test_a_class_is_held_to_its_own_slo_and_else_to_the_suites() -> None:
 )
 def test_of_a_conversation_the_first_turn_alone_stands_by_itself(turns: object, first: list[int]) -> None:
     session = None if turns is None else {"turns": turns, "think": None}
-    (place,) = of({"stage": "c4", "concurrency": 4}, workload={"session": session})
-    assert place.schedule.requests == 60
+    kept = {"concurrency": 4, "requests": 60}
+    stage = {"stage": "mix", "classes": {"chat": kept, "batch": {**kept, "background": True}}}
+    chat, batch = of(stage, workload={"session": session})
+    assert chat.schedule.requests == batch.schedule.requests == 60
     index = np.arange(7)
-    assert index[place.is_first_turn(index)].tolist() == first
-    again = index[place.is_first_turn(index + 60)].tolist()  # in the background requests begin again
+    for place in (chat, batch):
+        assert index[place.is_first_turn(index)].tolist() == first
+    again = index[batch.is_first_turn(index + 60)].tolist()  # in the background requests begin again
     assert again == first
