@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import compare
-from benchgate.gate.guards.base import SPEED, TOKENS, compared, invalidated_by
+from benchgate.gate.guards.base import LOAD, SPEED, TOKENS, compared, invalidated_by
 from benchgate.gate.guards.load import tokens_alike
 from benchgate.gate.guards.text import answers_there, same_text, text_not_degenerate
 from benchgate.gate.judge import judge
@@ -108,6 +108,16 @@ def test_chunks_of_another_size_are_other_tokens_where_no_server_counts_them(arm
         guard = tokens_alike(evidence, SUITE)
         assert guard.tripped is (trips and source is TokenSource.CHUNKS)
         assert not guard.tripped or guard.invalidates == compared(TOKENS)
+
+
+def test_usage_of_one_arm_alone_spoils_more_than_chunks_of_another_size_in_another_stage() -> None:
+    stored = SUITE.to_stored()
+    stored["load"]["sweep"].append({**stored["load"]["sweep"][0], "name": "c8"})
+    by_chunks = Effect(token_source=TokenSource.CHUNKS)
+    small = saying(sound(by_chunks, by_chunks), Arm.CANDIDATE, lambda c: plain(c, 80))
+    other = (replace(one, stage="c8", position=one.position + 100) for one in sound(TEN, by_chunks).load)
+    guard = tokens_alike(replace(small, load=(*small.load, *other)), Suite.from_stored(stored))
+    assert guard.tripped and guard.invalidates == compared(LOAD)
 
 
 @pytest.mark.parametrize(("candidate", "baseline"), [(True, False), (False, True)])

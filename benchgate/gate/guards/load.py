@@ -215,7 +215,7 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
     share is the smaller one, the guard also invalidates tokens. Or chunks are counted on both arms, and one arm's hold
     significantly less than 0.9 times the characters of the other's: only comparisons of tokens are invalidated.
     """
-    found, remedy = [], "make both servers report usage in their streams"
+    shares_differ, chunks_differ, remedy = [], [], "make both servers report usage in their streams"
     for place in all_traffic(suite):
         baseline, candidate = (
             _share(run, place.name, arm, lambda o: o.requests.token_source.are((TokenSource.USAGE,))) for arm in Arm
@@ -224,14 +224,14 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
             shares = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
             reason = f"stage {place.name}: the server's own count of output tokens is reported for {shares}"
             kinds = (*compared(LOAD), *((TOKENS,) if candidate < baseline else ()))
-            found.append(Violation(reason, remedy, invalidates=kinds))
+            shares_differ.append(Violation(reason, remedy, invalidates=kinds))
         chunks = text_ratios(run, place.name, suite, TokenSource.CHUNKS)
         chars = None if chunks is None else chunks.chars_per_token
         if chars is not None and max(-chars.limits.upper, chars.limits.lower) > -math.log(_SAME_CHUNKS) + ROUNDING:
             times = f"{math.exp(chars.estimate):.2f} times as many characters as the baseline's"
             reason = f"stage {place.name}: chunks are counted as tokens, and the candidate's hold {times}"
-            found.append(Violation(reason, remedy, invalidates=compared(TOKENS)))
-    return most_serious(found)
+            chunks_differ.append(Violation(reason, remedy, invalidates=compared(TOKENS)))
+    return most_serious([*shares_differ, *chunks_differ])
 
 
 @guard(
