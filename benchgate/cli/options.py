@@ -160,7 +160,7 @@ def shipped_suites_dir() -> Path:
 
 
 def files_read(**inputs: str | Path | None) -> dict[Path, str]:
-    """Return the files of a command's inputs with the words for each; `store` may be any address."""
+    """Return the files that a command reads, each with its name in a message. `store` may be any address."""
     given = {name: text for name, text in inputs.items() if text is not None}
     files = {name: sqlite_file(str(text)) if name == "store" else Path(text) for name, text in given.items()}
     return {file.resolve(): f"the {name}" for name, file in files.items() if file is not None}

@@ -229,7 +229,7 @@ def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> Qual
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
     """Return the executions of one stage on one arm by block number; of a region's name its part of them.
 
-    Of the capacity search they are its looks, by a number that stands for the same requests on both arms.
+    For the capacity search these are its looks, numbered so that one number means the same requests on both arms.
     """
     place, region = split_region(stage)
     looks = [o for o in evidence.load if level_of_stage(o.stage) is not None] if place == CAPACITY_STAGE else []

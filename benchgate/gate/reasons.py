@@ -319,7 +319,7 @@ def _beyond(estimate: Estimate, limits: Limits, margin: str) -> str:
 
 
 def _least_change(estimate: Estimate, limits: Limits) -> float:
-    """Return the limit of a regression, or of a change either way, that is nearer to none."""
+    """Return the limit that is nearer to no change, of a regression or of a change in either direction."""
     falls = estimate.rule.two_sided and estimate.value is not None and estimate.value < 0
     return -limits.upper if falls else limits.lower
 

@@ -251,16 +251,16 @@ def mean_decoding_requests(columns: RequestColumns, window_s: float) -> float | 
     return busy_s / window_s if window_s > 0 and busy_s > 0 else None
 
 
-def held_to_form(columns: RequestColumns) -> BoolArray:
-    """Return which requests count in validity: those whose answer was judged, and where any was, the failed ones."""
+def counted_in_validity(columns: RequestColumns) -> BoolArray:
+    """Return which requests count in validity: those with a judged answer and, if there are any, the failed ones."""
     judged: BoolArray = columns.valid != ABSENT
     return judged | ~succeeded(columns) if judged.any() else judged
 
 
 def validity_ratio(*parts: RequestColumns) -> float | None:
-    """Return answers that match their schema or tools, over those `held_to_form`; None without any."""
-    held = sum(int(np.count_nonzero(held_to_form(part))) for part in parts)
-    return sum(int(np.count_nonzero(part.valid == 1)) for part in parts) / held if held else None
+    """Return answers that match their schema or tools, over those `counted_in_validity`; None without any."""
+    counted = sum(int(np.count_nonzero(counted_in_validity(part))) for part in parts)
+    return sum(int(np.count_nonzero(part.valid == 1)) for part in parts) / counted if counted else None
 
 
 def reasoning_ratio(*parts: RequestColumns) -> float | None:

@@ -131,7 +131,7 @@ class EarlierRun:
     load_s: float | None = None  # None: all of it
 
     def seconds(self, blocks: int) -> float:
-        """Estimate the duration of a run of so many blocks; all but the load takes as long as it did."""
+        """Estimate the duration of a run with this many blocks; everything but the load takes as long as before."""
         more = blocks / self.blocks - 1 if self.blocks else 0.0
         return self.took_s + more * (self.took_s if self.load_s is None else self.load_s)
 
@@ -236,8 +236,8 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
         if lowest < floor:
             why = f"even where all are right, {_not_sampled(clusters)} may lower the share to {show_percent(lowest)}"
             return _never_for_items(replace(row, measure="share"), why, "use more clusters, or a lower bound")
-        even = len(counts) ** 2 / sum(1 / count for count in counts) / sum(counts)
-        return _floor(row, floor, alpha, round(even, 9))
+        effective = len(counts) ** 2 / sum(1 / count for count in counts) / sum(counts)
+        return _floor(row, floor, alpha, round(effective, 9))
     row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
     if one.check.metric == "flips":
         unsampled = _unsampled(clusters, len(counts), alpha)
@@ -369,15 +369,16 @@ def _excess_sampled(row: CheckPower, margin: float, n: int, twice: int, alpha: f
     )
 
 
-def _floor(row: CheckPower, floor: float, alpha: float, worth: float = 1.0) -> CheckPower:
+def _floor(row: CheckPower, floor: float, alpha: float, effective_ratio: float = 1.0) -> CheckPower:
     """Return the power of a lower bound of the candidate's own share.
 
-    `worth` is the effective number of items over their number: below 1 for tasks of different sizes and equal weight.
+    `effective_ratio` is the effective number of items over their number, below 1 for tasks of unequal size and equal
+    weight.
     """
     n = row.has or 0
-    least = math.ceil(zero_miss_sample_size(1 - floor, alpha) / worth) if floor < 1 else None
+    least = math.ceil(zero_miss_sample_size(1 - floor, alpha) / effective_ratio) if floor < 1 else None
     row = replace(row, measure="share", needs=least)
-    lowest = alpha ** (1 / (n * worth)) if n else 0.0
+    lowest = alpha ** (1 / (n * effective_ratio)) if n else 0.0
     if lowest < floor:
         why = f"even where all {n:,} {row.n_unit} are right, the share may be as low as {show_percent(lowest)}"
         needs = "a lower bound" if row.needs is None else f"at least {row.needs:,} {row.n_unit}, or a lower bound"

@@ -338,7 +338,7 @@ def _share_margin_power(
     least_sd = limit_sd if spread is None else min(sd, limit_sd)
     rule = _rule(one, margin, least_sd=least_sd, lump=design_effect / min(requests))
 
-    def sd_at(harm: float) -> float:  # with so many more misses of the candidate, which vary more
+    def sd_at(harm: float) -> float:  # the more misses, the more they vary
         return math.sqrt(sd**2 + max(0.0, harm * (1 - 2 * misses - harm)) / min(requests))
 
     row, looked = _by_blocks(row, blocks, blocks.looks.blocks, sd, margin, rule, number, sd_at)

@@ -302,7 +302,7 @@ class DecisionRule:
     margin: float
     breach: bool = False  # tests against the margin and not against 0
     least_sd: float = 0.0  # least deviation that limits are computed with
-    lump: float = 0.0  # one miss, of its block's requests; over the effective number of blocks it widens exact limits
+    lump: float = 0.0  # share of one miss in a block; exact limits are wider by it over the effective number of blocks
     two_sided: bool = False  # a gain beyond the margin is a difference too
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import ColumnElement, Connection, insert, select
 
 from benchgate.errors import Command, EvidenceError, Remedy, UsageError
 from benchgate.model.client import ClientProfile
@@ -390,20 +390,19 @@ class Store:
 
     def measurements(self, run_ids: Collection[str]) -> dict[str, str]:
         """Return the measurement hash of each run: metrics of runs with the same hash are comparable."""
-        run, ids, found = tables.run.c, sorted(run_ids), dict[str, str]()
-        with self._database.reading() as connection:
-            for first in range(0, len(ids), _AT_ONCE):
-                some = select(run.id, run.measurement_sha256).where(run.id.in_(ids[first : first + _AT_ONCE]))
-                found |= {run_id: measurement for run_id, measurement in connection.execute(some)}
-        return found
+        return self._by_run(tables.run.c.measurement_sha256, run_ids)
 
     def slos(self, run_ids: Collection[str]) -> dict[str, object]:
         """Return the `slo` of each run's suite, which its measurement hash leaves out; None for a suite without one."""
-        run, ids, found = tables.run.c, sorted(run_ids), dict[str, object]()
+        suites = self._by_run(tables.run.c.suite, run_ids)
+        return {run_id: json.loads(suite).get("slo") for run_id, suite in suites.items()}
+
+    def _by_run(self, column: ColumnElement[str], run_ids: Collection[str]) -> dict[str, str]:
+        ids, found = sorted(run_ids), dict[str, str]()
         with self._database.reading() as connection:
             for first in range(0, len(ids), _AT_ONCE):
-                some = select(run.id, run.suite).where(run.id.in_(ids[first : first + _AT_ONCE]))
-                found |= {run_id: json.loads(suite).get("slo") for run_id, suite in connection.execute(some)}
+                some = select(tables.run.c.id, column).where(tables.run.c.id.in_(ids[first : first + _AT_ONCE]))
+                found |= {run_id: value for run_id, value in connection.execute(some)}
         return found
 
     # Managing the store

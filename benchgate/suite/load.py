@@ -441,7 +441,7 @@ class Load(Section):
         """Return every class of traffic of the sweep, in order. `slo` is that of classes without their own."""
         return tuple(self.class_of(stage, name, slo) for stage in self.sweep for name in stage.class_names)
 
-    def searched(self, slo: SloSpec | None = None) -> TrafficClass | None:
+    def search_traffic(self, slo: SloSpec | None = None) -> TrafficClass | None:
         """Return the traffic of the capacity search, at its lowest level; None without a search."""
         if self.capacity is None:
             return None

@@ -293,7 +293,7 @@ def traffic_classes(suite: Suite) -> tuple[TrafficClass, ...]:
 
 def all_traffic(suite: Suite) -> tuple[TrafficClass, ...]:
     """Return every class of traffic of the sweep, then that of the capacity search if there is one."""
-    searched = suite.load.searched(suite.slo) if suite.load is not None else None
+    searched = suite.load.search_traffic(suite.slo) if suite.load is not None else None
     return (*traffic_classes(suite), *([] if searched is None else [searched]))
 
 

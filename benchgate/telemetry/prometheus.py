@@ -52,7 +52,7 @@ class PrometheusQuery:
     def replicas(self, samples: Sequence[Sample]) -> list[tuple[str, Role | None, list[Sample]]]:
         """Return each replica's name, role and samples. Raises BadPageError for none.
 
-        A target without the series of an engine is none: an exporter beside the server has a start time as well.
+        A target without series of an engine is no replica: exporters have a start time as well.
         """
         targets = split_replicas(samples, self.label_of(samples), self.role_label)
         if found := [one for one in targets if engine_of(one[2]) is not None]:

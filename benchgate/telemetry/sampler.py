@@ -183,7 +183,7 @@ class Sampler:
         self._pages: list[Callable[[], Fetched | QueryResult]] = []
         self._threads: ThreadPoolExecutor | None = None
         self._gpu: Callable[[], Fetched | AcceleratorReading] | None = None
-        self._useful: set[str] = set()  # sources that were read: a server or its route may be away for a while
+        self._read_before: set[str] = set()  # sources that were read: a server or its route may be away for a while
         self._given_up: dict[str, UnreadError] = {}  # others: a missing page will not appear later
 
     def __enter__(self) -> Self:
@@ -401,7 +401,7 @@ class Sampler:
         try:
             return fetch()
         except UnreadError as exc:
-            if exc.hopeless and name not in self._useful:
+            if exc.hopeless and name not in self._read_before:
                 self._given_up[name] = exc
             problems.append(exc)
             return None
@@ -417,7 +417,7 @@ class Sampler:
                     self._parse_series(fetched, parsed)
                 else:
                     self._parse_page(number, fetched, parsed)
-                self._useful.add(_page_name(number))
+                self._read_before.add(_page_name(number))
             except BadPageError as exc:
                 if isinstance(fetched, QueryResult):
                     problems[str(exc)] = None  # replicas that are not scraped yet may be later
@@ -431,7 +431,7 @@ class Sampler:
             if reading is not None:
                 parsed.accelerators.update(reading.values)
                 problems.update(dict.fromkeys(reading.problems))
-                self._useful.add("gpu")
+                self._read_before.add("gpu")
         except BadPageError as exc:
             problems[self._give_up("gpu", f"the accelerators' page of metrics cannot be used: {exc}")] = None
         return parsed
@@ -459,6 +459,6 @@ class Sampler:
             parsed.replicas[name] = ReplicaPage(values, page.marker, role)
 
     def _give_up(self, name: str, reason: str) -> str:
-        if name not in self._useful:
+        if name not in self._read_before:
             self._given_up[name] = UnreadError(reason, hopeless=True)
         return reason

@@ -60,7 +60,7 @@ def test_a_class_is_held_to_its_own_slo_and_else_to_the_suites() -> None:
 def test_of_a_conversation_the_first_turn_alone_stands_by_itself(turns: object, first: list[int]) -> None:
     session = None if turns is None else {"turns": turns, "think": None}
     kept = {"concurrency": 4, "requests": 60}
-    stage = {"stage": "mix", "classes": {"chat": kept, "batch": {**kept, "background": True}}}
+    stage: dict[str, object] = {"stage": "mix", "classes": {"chat": kept, "batch": {**kept, "background": True}}}
     chat, batch = of(stage, workload={"session": session})
     assert chat.schedule.requests == batch.schedule.requests == 60
     index = np.arange(7)

@@ -43,8 +43,8 @@ def _count(execution: LoadObservation, marked: Callable[[RequestColumns], BoolAr
 
 
 def _invalid_answers(execution: LoadObservation) -> tuple[int, int]:
-    held = request_metrics.held_to_form(execution.requests)
-    return int(np.count_nonzero(held & (execution.requests.valid != 1))), int(np.count_nonzero(held))
+    counted = request_metrics.counted_in_validity(execution.requests)
+    return int(np.count_nonzero(counted & (execution.requests.valid != 1))), int(np.count_nonzero(counted))
 
 
 def _failed_sessions(execution: LoadObservation) -> tuple[int, int]:

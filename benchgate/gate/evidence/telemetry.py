@@ -24,7 +24,7 @@ from benchgate.suite.stages import stage_part
 def windows_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, TelemetryWindow]:
     """Return the windows of a stage, or of the stage of a class (`stage/class`), by block number.
 
-    Those of the capacity search are by their position in the run.
+    Windows of the capacity search are numbered by their position in the run.
     """
     own = [window for window in evidence.telemetry if window.arm is arm]
     if stage == CAPACITY_STAGE and (looks := [one for one in own if level_of_stage(one.stage) is not None]):

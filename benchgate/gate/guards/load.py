@@ -354,8 +354,8 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     significant in a stage or over all (exact McNemar, Bonferroni). An answer ends at once after two tokens, or after
     fewer than eight if the other arm's is longer by more than twice the ratio that 99 % of the candidate's lengths to
     the baseline's stay within. An answer of a fixed length must be that long, or one token less and at least 95 %,
-    whatever its finish reason; where lengths vary, as long as the baseline's if both were cut. Between 0.5 and 0.9 of
-    the length a check warns.
+    whatever its finish reason. Where lengths vary, an answer that was cut must be as long by that rule as the
+    baseline's, if that was cut too. Between 0.5 and 0.9 of the length a check warns.
     """
     lengths = {place.name: _lengths(run, place) for place in all_traffic(suite)}
     for stage, (tokens, _) in lengths.items():

@@ -215,7 +215,7 @@ class ParsedAnswer:
             self.answer_ns = at_ns
 
     def take_text(self, at_ns: int, text: object) -> None:
-        """Note a piece of the answer's text; anything but a text with characters is none."""
+        """Note a piece of the answer's text. Ignores anything but a text with characters."""
         if is_text(text):
             self.words.texts.append(str(text))
             self.take_chunk(at_ns, answers=True)
