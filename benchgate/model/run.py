@@ -219,6 +219,7 @@ class LoadObservation:
     client: ClientUse
     left: RequestColumns = field(default_factory=lambda: RequestColumns.pack([]))
     ramp: RequestColumns = field(default_factory=lambda: RequestColumns.pack([]))
+    session: int = 0  # of a resumed run: how often it had been resumed before
 
     @property
     def parts(self) -> tuple[RequestColumns, ...]:

@@ -8,9 +8,10 @@ promoted, where the suite has a baseline series. Elsewhere, and where all of the
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, Table, func, or_, select
@@ -109,7 +110,9 @@ def read_evidence(found: RunRows, known: RunContext) -> Evidence:
     run = found.as_run()
     resumed = read_resumptions(run.id, found.events)
     aside = excluded_seqs(resumed)
-    seen = read_observations(run.id, [row for row in found.observations if row["seq"] not in aside])
+    counted = [row for row in found.observations if row["seq"] not in aside]
+    seen = read_observations(run.id, counted)
+    resumed_at = [event["seq"] for event in found.events if event["kind"] == RESUMED]
     telemetry = tuple(read_window(run.id, row) for row in found.telemetry if row["seq"] not in aside)
     if is_over(found.run) and found.sha256() != found.run["evidence_sha256"]:
         raise EvidenceError(f"run {run.id}: it is not what it was when it finished: the store is damaged")
@@ -130,7 +133,11 @@ def read_evidence(found: RunRows, known: RunContext) -> Evidence:
         unjudged=known.unjudged,
         ended=ended,
         run=run,
-        load=tuple(item for item in seen if isinstance(item, LoadObservation)),
+        load=tuple(
+            replace(item, session=bisect(resumed_at, row["seq"]))
+            for row, item in zip(counted, seen, strict=True)
+            if isinstance(item, LoadObservation)
+        ),
         quality=tuple(item for item in seen if isinstance(item, QualityObservation)),
         shadow=_only(run.id, seen, ShadowObservation),
         target_faults=tuple(item for item in seen if isinstance(item, DeploymentFault)),

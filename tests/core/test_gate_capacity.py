@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from benchgate.gate.guards.load import prompts_alike
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
-from benchgate.model.run import ClientUse, Evidence, LoadObservation, Resumption
+from benchgate.model.run import ClientUse, Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import CheckResult, Outcome, Verdict
 from benchgate.stats.capacity_search import PlannedLook
@@ -291,11 +291,19 @@ def test_no_pace_is_judged_by_a_usage_beyond_what_was_asked_for(counted: int, ou
     assert capacity_check(asked, replace(evidence, load=tuple(load))).outcome is outcome
 
 
-def judged_searches(change: Callable[[LoadObservation], RequestColumns], **more: Any) -> Verdict:
-    """The verdict on a run of two equal arms whose looks were changed."""
+ONE_SESSION = dict.fromkeys(Arm, 0)
+
+
+def judged_searches(
+    change: Callable[[LoadObservation], RequestColumns], sessions: Mapping[Arm, int] = ONE_SESSION
+) -> Verdict:
+    """The verdict on a run of two equal arms whose looks were changed, and taken in these sessions."""
     evidence = searched_run(2, 2)
-    load = (one if one.stage == "c1" else replace(one, requests=change(one)) for one in evidence.load)
-    return judge(suite(), replace(evidence, load=tuple(load), **more))
+    load = (
+        one if one.stage == "c1" else replace(one, requests=change(one), session=sessions[one.arm])
+        for one in evidence.load
+    )
+    return judge(suite(), replace(evidence, load=tuple(load)))
 
 
 def tripped(verdict: Verdict) -> list[str]:
@@ -322,16 +330,18 @@ def test_looks_in_which_the_candidate_writes_less_are_no_capacity() -> None:
     assert verdict.outcome is Outcome.INVALID
 
 
-def test_looks_of_a_resumed_search_have_no_pairs_but_their_times_count() -> None:
-    """A resumed search draws other requests, so the same number is not the same request on both arms."""
-    resumed = Resumption("2026-01-02T03:05:00Z", 7, (), ())
+@pytest.mark.parametrize(("of_baseline", "of_candidate", "trips"), [(1, 1, True), (0, 1, False)])
+def test_looks_of_both_arms_are_compared_within_a_session(of_baseline: int, of_candidate: int, trips: bool) -> None:
+    """A resumed search draws other requests than the look that was interrupted had."""
 
     def shorter(one: LoadObservation) -> RequestColumns:
         tokens = 4 if one.arm is Arm.CANDIDATE else 8
         return replace(one.requests, input_tokens=np.full_like(one.requests.input_tokens, tokens))
 
-    assert "prompts-alike" in tripped(judged_searches(shorter))
-    assert "prompts-alike" not in tripped(judged_searches(shorter, resumptions=(resumed,)))
+    sessions = {Arm.BASELINE: of_baseline, Arm.CANDIDATE: of_candidate}
+    verdict = judged_searches(shorter, sessions)
+    assert ("prompts-alike" in tripped(verdict)) is trips
+    assert verdict.outcome is Outcome.INVALID, "a search without a look that both arms had compares nothing"
 
 
 def test_later_turns_in_a_look_larger_than_a_probe_are_no_first_ones() -> None:

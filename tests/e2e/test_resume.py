@@ -178,6 +178,7 @@ def test_looks_keep_their_decision_and_a_search_goes_on_with_those_it_had(tmp_pa
     assert len(looks) == 3 + len(watched.steps)
     assert max(Counter((seen.stage, seen.arm, seen.block) for seen in looks).values()) == 1
     assert [seen.arm.value for seen in looks[:4]] == ["baseline", "candidate", "baseline", "candidate"]
+    assert [seen.session for seen in looks] == [0, 0, 0, *(1 for _ in watched.steps)]
     assert decision.evidence.resumptions[0].again == (f"look {looks[3].block + 1} at {looks[3].stage}",)
 
 

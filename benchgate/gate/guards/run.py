@@ -17,6 +17,7 @@ from benchgate.gate.comparison import (
     blocks_measured,
     load_of,
     measured_twice,
+    paired_load,
     quality_of,
 )
 from benchgate.gate.guards.base import (
@@ -49,7 +50,7 @@ from benchgate.model.run import (
     LoadObservation,
     RunStatus,
 )
-from benchgate.suite.load import level_of_stage
+from benchgate.suite.load import CAPACITY_STAGE, level_of_stage
 from benchgate.suite.quality import is_verifiable, stage_of_task, verified_name
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.units import show_found
@@ -133,6 +134,8 @@ def _missing(run: Evidence, suite: Suite) -> Iterator[str]:
                 yield f"{where}: {rows} of {place.requests or 'the'} planned requests have a record"
             elif suite.regions and (count := _of_no_region(observed[block], suite)):
                 yield f"{where}: {count} requests name no region of the suite"
+    if all(load_of(run, CAPACITY_STAGE, arm) for arm in Arm) and not paired_load(run, CAPACITY_STAGE):
+        yield "no look of the capacity search was the same on both deployments, before or after the run was resumed"
 
 
 def _of_no_region(execution: LoadObservation, suite: Suite) -> int:
