@@ -212,6 +212,9 @@ MEASUREMENTS: list[Row] = [
      "15:7 load.sweep[0]: `arrival` means nothing in a closed loop"),
     ("requests: 5}", "requests: 5}\n    - {stage: c4, rate: 1/s, requests: 9}",
      '17:15 load.sweep[2].stage: the name "c4" is taken by load.sweep[0]'),
+    ("requests: 5}", "requests: 5}\n    - {stage: capacity, rate: 1/s, requests: 9}",
+     '17:15 load.sweep[2].stage: the name "capacity" is that of the stages of `load.capacity`; name this stage'),
+    ("requests: 5}", "requests: 5}\n    - {stage: add, rate: 1/s, requests: 9}", None),
     ("add.yaml]", "add.yaml, sort.yaml]", '18:27 quality.tasks[1]: "sort" could regress unjudged: no check bounds'),
     ("add.yaml]", "add.yaml, more/add.yaml]", '18:27 quality.tasks[1]: the name "add" is taken by quality.tasks[0]'),
     ("prompts: data/shadow.jsonl",
@@ -296,6 +299,15 @@ def problems_of(text: str) -> list[str]:
     with pytest.raises(SuiteError) as caught:
         parse_suite(text, "s.yaml")
     return [f"{p.line}:{p.column} {p.path}: {p.message}" for p in caught.value.problems]
+
+
+def test_stage_is_not_named_like_a_task_whose_items_it_sends() -> None:
+    """Otherwise `accuracy@add` would be the id of two checks."""
+    text = SUITE.replace("requests: 5}", "requests: 5}\n    - {stage: add, rate: 1/s, requests: 9, verify: 50%}")
+    text = text.replace("task: add, margin: 2 points}", "task: add, margin: 2 points}\n    - ACCURACY")
+    told = problems_of(text.replace("ACCURACY", "{metric: accuracy, stage: add, margin: 5 points}"))
+    assert told == ['17:15 load.sweep[2].stage: the name "add" is that of a task whose items it sends; name this stage '
+                    "differently"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("found", "written", "said"), KEYS + VALUES + DEPLOYMENTS + MEASUREMENTS + GATE)

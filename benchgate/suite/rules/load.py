@@ -10,7 +10,7 @@ from benchgate.model.request import ENDPOINTS, MediaKind
 from benchgate.suite.checks import Check
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.formats import schema_problem
-from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
+from benchgate.suite.load import TrafficClass
 from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_positions
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import AdapterMix, Lengths, Workload
@@ -298,7 +298,7 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
 
 @rule("slo.*", "load.capacity", "load.sweep.*", "load.workload", "load.workloads")
 def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
-    """Require an SLO, a workload and a free stage name for a capacity search."""
+    """Require an SLO and a workload for a capacity search."""
     capacity = suite.load.capacity if suite.load is not None else None
     if suite.load is None or capacity is None:
         return
@@ -308,10 +308,6 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
     elif capacity.target_ratio is None and suite.slo.target_ratio == 1:
         missed = "the target of the `slo` is 100%, which one bad request in a million misses"
         yield Fault(path, f"{missed}; give the search a `target` of its own, like 99%")
-    for number, stage in enumerate(suite.load.sweep):
-        if stage.name == CAPACITY_STAGE:
-            message = f'the name "{stage.name}" is that of the stages of `load.capacity`; name this stage differently'
-            yield Fault(("load", "sweep", number, "stage"), message)
     name, workloads = capacity.workload, suite.load.workloads
     if name is not None and name not in workloads:
         yield Fault((*path, "workload"), _no_workload(name, workloads))

@@ -10,7 +10,7 @@ from benchgate.model.metric import COST_METRICS, METRICS
 from benchgate.suite.address import written_out
 from benchgate.suite.checks import Check
 from benchgate.suite.error_budget import BURN_ALARM, budget_stage, fewest_requests, show_objective
-from benchgate.suite.load import TrafficClass
+from benchgate.suite.load import CAPACITY_STAGE, TrafficClass
 from benchgate.suite.rules import checks, load
 from benchgate.suite.rules.base import SECTIONS, Rule, arms, check_rule, rule
 from benchgate.suite.schema import Suite, traffic_classes
@@ -165,7 +165,11 @@ def replica_of_an_action_exists(suite: Suite) -> Iterator[Fault]:
 
 @rule("load.sweep.*", "quality.tasks.*")
 def names_are_unique(suite: Suite) -> Iterator[Fault]:
-    """Refuse two stages or two tasks of one name."""
+    """Refuse two stages or two tasks of one name, and stages whose name stands for something else.
+
+    A class "2.5" of a stage `capacity` would be taken for a look of a capacity search, and `accuracy@add` may be that
+    of a task or of the items sent in a stage.
+    """
     tasks = suite.quality.names if suite.quality is not None else ()
     listed: tuple[tuple[Path, Path, Sequence[str], str], ...] = (
         (("load", "sweep"), ("stage",), suite.stage_names, "name each stage differently"),
@@ -176,6 +180,12 @@ def names_are_unique(suite: Suite) -> Iterator[Fault]:
             if name in names[:number]:
                 message = f'the name "{name}" is taken by {{other}}; {remedy}'
                 yield Fault((*path, number, *key), message, other=(*path, names.index(name)))
+    for number, stage in enumerate(suite.load.sweep if suite.load is not None else ()):
+        taken = dict.fromkeys(tasks if stage.verify_ratio else (), "a task whose items it sends")
+        taken[CAPACITY_STAGE] = "the stages of `load.capacity`"
+        if stage.name in taken:
+            message = f'the name "{stage.name}" is that of {taken[stage.name]}; name this stage differently'
+            yield Fault(("load", "sweep", number, "stage"), message)
 
 
 @check_rule(*_ARMS, "shadow")
