@@ -401,7 +401,10 @@ def _observations(stage: str, arm: Arm, block: int, position: int, result: Stage
 
 
 def _looks_dead(result: StageResult) -> bool:
-    """Return True if no request succeeded, or connections were refused: the next stage needs a health check first."""
+    """Return True if connections were refused, or no request got any output: the server needs a health check first.
+
+    A server that breaks off every answer is up: its errors are measured.
+    """
     sent = [columns for group in result.classes for columns in (group.requests, group.ramp)]
     refused = any(columns.error.are((ErrorClass.CONNECT,)).any() for columns in sent)
-    return refused or not any(succeeded(columns).any() for columns in sent)
+    return refused or not any(columns.chunk_start[-1] > 0 or succeeded(columns).any() for columns in sent)

@@ -14,7 +14,18 @@ import pytest
 
 from benchgate.model.run import RunStatus
 from tests.e2e.command import command_line, document, here, latest_evidence
-from tests.fakes.scripted_server import Received, Respond, ScriptedServer, Step, answering, json_response
+from tests.fakes.scripted_server import (
+    LAST_CHUNK,
+    Received,
+    Respond,
+    ScriptedServer,
+    Step,
+    answering,
+    json_response,
+    role_event,
+    stream_head,
+    token,
+)
 
 pytestmark = pytest.mark.beside  # errors are counted and processes end: no time decides
 
@@ -63,7 +74,24 @@ def write_suite(folder: Path, baseline: str, candidate: str, blocks: int = 2, re
     (folder / "suite.yaml").write_text(text)
 
 
-@pytest.mark.parametrize("respond", [failing_when_streamed, empty_when_streamed], ids=["500", "empty answers"])
+def breaking_off() -> Respond:
+    """Answers the readiness check; from the first load request on, every stream and every answer breaks off."""
+    loaded = threading.Event()
+
+    def respond(received: Received) -> Iterable[Step]:
+        if received.body is not None and received.body.get("stream"):
+            loaded.set()
+            return [THINKS_S, stream_head(), role_event(), token("one"), token(" two"), LAST_CHUNK]
+        return [json_response({"choices": []})] if loaded.is_set() else healthy(received)
+
+    return respond
+
+
+@pytest.mark.parametrize(
+    "respond",
+    [failing_when_streamed, empty_when_streamed, breaking_off()],
+    ids=["500", "empty answers", "broken-off answers"],
+)
 def test_a_candidate_that_fails_under_load_is_blocked(tmp_path: Path, respond: Respond) -> None:
     with ScriptedServer(healthy) as baseline, ScriptedServer(respond) as candidate:
         write_suite(tmp_path, baseline.url, candidate.url)
