@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -92,7 +92,7 @@ class PlannedTask:
     metric: str = "exact_match"
     filter: str = NO_FILTER
     scale: Scale = "binary"  # continuous: the score is not simply 0 or 1
-    chance: float | None = None  # mean score of guessing among the options of multiple choice
+    guesses: tuple[float, ...] = ()  # of multiple choice: mean score of guessing among the options of each row
     cluster_key: str | None = None  # column whose equal values mark dependent items
     output_type: OutputType = "generate_until"
     ids: tuple[str, ...] | None = None  # of rows of lm-eval's own tasks
@@ -102,6 +102,11 @@ class PlannedTask:
     fewshot_as_turns: bool = True
     unsafe: bool = False  # it executes the model's output
     needs: str | None = None  # data set not read by a preview, which then has no rows
+
+    @property
+    def chance(self) -> float | None:
+        """Return the mean score of guessing among the options of its rows; None for any other task."""
+        return sum(self.guesses) / len(self.guesses) if self.guesses else None
 
     @property
     def item_ids(self) -> tuple[str, ...]:
@@ -115,19 +120,22 @@ class PlannedTask:
         split = self.config.get("fewshot_split") if self.config.get("num_fewshot") else None
         draws_from_judged = bool(self.config.get("num_fewshot")) and split == self.config.get("test_split")
         shots = self.rows[limit:] + self.shots if draws_from_judged else self.shots
-        return replace(self, rows=self.rows[:limit], ids=self.ids[:limit] if self.ids else self.ids, shots=shots)
+        return replace(self._at(range(limit)), shots=shots)
 
     def only(self, items: Collection[str]) -> PlannedTask:
         """Keep the rows of these items."""
-        rows = tuple(row for item, row in zip(self.item_ids, self.rows, strict=True) if item in items)
-        ids = None if self.ids is None else tuple(item for item in self.ids if item in items)
-        return replace(self, rows=rows, ids=ids)
+        return self._at([place for place, item in enumerate(self.item_ids) if item in items])
 
     def shuffled(self, generator: np.random.Generator) -> PlannedTask:
         """Return the task with its rows in random order."""
-        order = generator.permutation(len(self.rows))
+        return self._at(generator.permutation(len(self.rows)).tolist())
+
+    def _at(self, places: Iterable[int]) -> PlannedTask:
+        """Return the task with the rows at these places, in this order."""
+        order = tuple(places)
+        guesses = tuple(self.guesses[place] for place in order) if self.guesses else ()
         ids = tuple(self.ids[place] for place in order) if self.ids is not None else None
-        return replace(self, rows=tuple(self.rows[place] for place in order), ids=ids)
+        return replace(self, rows=tuple(self.rows[place] for place in order), ids=ids, guesses=guesses)
 
 
 def first_metric(config: Mapping[str, Any]) -> str:

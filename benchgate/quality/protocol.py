@@ -63,7 +63,7 @@ class Job:
         data = json.loads(path.read_text(encoding="utf-8"))
         target, tasks = data.pop("target"), []
         for task in data.pop("tasks"):
-            lists = {name: tuple(task[name]) for name in ("rows", "ids", "shots") if task[name] is not None}
+            lists = {name: tuple(task[name]) for name in ("rows", "ids", "shots", "guesses") if task[name] is not None}
             tasks.append(PlannedTask(**{**task, **lists}))
         target |= {
             "arm": Arm(target["arm"]),

@@ -36,7 +36,7 @@ CONFIG: dict[str, object] = {
 
 
 def task(name: str, *rows: dict[str, object]) -> PlannedTask:
-    return PlannedTask(name, CONFIG, rows, metric="acc", chance=0.5, output_type="multiple_choice")
+    return PlannedTask(name, CONFIG, rows, metric="acc", guesses=(0.5,) * len(rows), output_type="multiple_choice")
 
 
 def row(name: str, question: str, options: list[str], right: int) -> dict[str, object]:

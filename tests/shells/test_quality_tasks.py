@@ -350,6 +350,8 @@ def test_a_task_of_choices_is_planned_with_what_guessing_would_score(tmp_path: P
     (tmp_path / "rows.jsonl").write_text(picks((["a", "b"], 1), (["a", "b", "c", "d"], 0)))
     [task] = tasks_of(tmp_path, "pick.yaml", endpoint="completions")
     assert (task.output_type, task.metric, task.scale, task.chance) == ("multiple_choice", "acc", "binary", 0.375)
+    assert task.cut(1).chance == 0.5, "of the rows that are judged"
+    assert task.only({"p1"}).chance == 0.25
 
 
 def test_greedy_decoding_of_the_right_option_is_not_guessed(tmp_path: Path) -> None:

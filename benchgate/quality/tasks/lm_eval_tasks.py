@@ -162,7 +162,7 @@ def _planned_tasks(entry: TaskEntry, answer: Mapping[str, Any], quality: Quality
                 task,
                 ids=tuple(leaf["ids"]) if leaf.get("ids") is not None else None,
                 shots=tuple(leaf.get("shots") or ()),
-                chance=leaf.get("chance") if can_be_guessed(task.metric) else None,
+                guesses=tuple(leaf.get("guesses", ())) if can_be_guessed(task.metric) else (),
                 leaves=None if alone else len(leaves),
                 unsafe=leaf["unsafe"],
                 needs=leaf.get("needs"),

@@ -411,10 +411,10 @@ def _with_rows(
     task = gated_task(entry.name, config, tuple(row.values for row in rows), entry, quality)
     if isinstance(task, str):
         return None, [_entry_problem(task, document, entry, quality)]
-    chance = None
+    guesses: tuple[float, ...] = ()
     if spec.output_type == "multiple_choice" and can_be_guessed(task.metric):
-        chance = sum(1 / len(options_of(spec.doc_to_choice or [], row.values)) for row in rows) / len(rows)
-    return replace(task, shots=tuple(row.values for row in shots), chance=chance), []
+        guesses = tuple(1 / len(options_of(spec.doc_to_choice or [], row.values)) for row in rows)
+    return replace(task, shots=tuple(row.values for row in shots), guesses=guesses), []
 
 
 def _entry_problem(message: str, document: Document, entry: TaskEntry, quality: Quality) -> Problem:
