@@ -243,7 +243,13 @@ def _without_loading() -> Iterator[None]:
         _factory.ConfigurableTask, _yaml_loader._import_func_in_yml = originals
 
 
-def is_own(config: Mapping[str, Any]) -> bool:
-    """Return True for a task that came with lm-eval, whose functions are trusted as lm-eval itself is."""
-    source = Path(str((config.get("metadata") or {}).get("config_source", "")))
-    return source.is_relative_to(OWN_TASKS)
+def is_own(config: Mapping[str, Any], spec: str, index: Mapping[str, Any]) -> bool:
+    """Return True for a task that came with lm-eval and is not changed by the group of another that `spec` names."""
+    entry, source = index.get(spec), str((config.get("metadata") or {}).get("config_source", ""))
+    named_by = entry.yaml_path if entry is not None else Path(spec)
+    return is_own_file(Path(source)) and (named_by is None or is_own_file(named_by))  # a tag has no file
+
+
+def is_own_file(path: Path) -> bool:
+    """Return True for a file or folder of lm-eval's own tasks, whose functions are trusted as lm-eval itself is."""
+    return path.resolve().is_relative_to(OWN_TASKS.resolve())

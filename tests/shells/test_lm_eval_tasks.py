@@ -37,6 +37,8 @@ quality:
     - longbench_2wikimqa
     - reaching
     - ignored_targets
+    - harmless
+    - renamed
 gate: {checks: [{metric: accuracy, margin: 5 points}]}
 """
 TASK = """\
@@ -59,6 +61,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     mine.mkdir()
     (mine / "coded.yaml").write_text((TASK % ("coded", "{{answer}}")) + "process_docs: !function other.pick\n")
     (mine / "other.py").write_text("def pick(docs):\n    raise SystemExit('this must not run')\n")
+    (mine / "harmless.yaml").write_text(
+        "group: harmless\ntask: [{task: gsm8k, process_results: !function other.pick}]\n"
+    )
+    (mine / "renamed.yaml").write_text("group: renamed\ntask: [{task: gsm8k, metric_list: [{metric: points}]}]\n")
     (mine / "empty.yaml").write_text((TASK % ("empty_targets", "{{answer}}")) + METRIC % "exact_match")
     (mine / "foreign.yaml").write_text((TASK % ("foreign_metric", "{{question}}")) + METRIC % "points")
     (mine / "reaching.yaml").write_text((TASK % ("reaching", "{{question.__class__}}")) + METRIC % "exact_match")
@@ -92,6 +98,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
         "quality.tasks[7]: foreign_metric: it runs code (the metric 'points', from the hub); read that, and set",
         "quality.tasks[8]: longbench_2wikimqa: benchgate does not know whether score is right or wrong or a score in",
         "quality.tasks[9]: reaching: a template of it cannot be rendered: access to attribute '__class__'",
+        "quality.tasks[11]: harmless: it runs code (other.pick, in mine); read that, and set",
+        "quality.tasks[12]: renamed: it runs code (the metric 'points', from the hub); read that, and set",
         "quality.tasks[10]: ignored_targets: row 0: nothing is left of the target 'uno' once what the metric ignores",
     ],
 )

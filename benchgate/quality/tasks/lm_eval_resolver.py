@@ -20,7 +20,14 @@ from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.utils import handle_non_serializable, hash_string
 
-from benchgate.quality.lm_eval_internals import UnknownTask, import_functions, is_own, leaf_configs, task_index
+from benchgate.quality.lm_eval_internals import (
+    UnknownTask,
+    import_functions,
+    is_own,
+    is_own_file,
+    leaf_configs,
+    task_index,
+)
 from benchgate.quality.tasks.gated_metric import config_fault
 from benchgate.quality.tasks.lm_eval_tasks import functions_in, unknown_task
 from benchgate.quality.tasks.task_file import exact_match_of, ignored_target_fault
@@ -63,16 +70,16 @@ def _answer(entry: Mapping[str, Any], index: dict[str, Any], job: Mapping[str, A
         return {"problem": str(exc)}
     leaves = []
     for config in configs:
-        leaf = _leaf(config, entry, job)
+        leaf = _leaf(config, entry, job, trusted=is_own(config, entry["spec"], index))
         if "problem" in leaf:
             return {"problem": leaf["problem"] if len(configs) == 1 else f"{config['task']}: {leaf['problem']}"}
         leaves.append(leaf)
     return {"leaves": leaves}
 
 
-def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, Any], *, trusted: bool) -> dict[str, Any]:
     """Return one task: its configuration for the eval processes, its rows and its few-shot examples; or its problem."""
-    code = None if is_own(config) else _code_of(config)
+    code = _code_of(config, trusted=trusted)
     if code is not None and not job["allow_unsafe_code"]:
         what = f"it runs code ({code})"
         return {"problem": f"{what}; read that, and set `quality.allow_unsafe_code: true` to let it"}
@@ -118,11 +125,17 @@ def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, An
         return {**leaf, "rows": [], "needs": needs or reason}
 
 
-def _code_of(config: Mapping[str, Any]) -> str | None:
-    """Return code that a task brings: a function, or a metric that lm-eval would download from the hub and run."""
+def _code_of(config: Mapping[str, Any], *, trusted: bool) -> str | None:
+    """Return code that a task brings: a function, or a metric that lm-eval would download from the hub and run.
+
+    A `trusted` task is lm-eval's own, but a group may have given it a function from another folder.
+    """
+    for found in functions_in(config):
+        if not is_own_file(Path(found["folder"])):
+            return f"{found['function']}, in {found['folder']}"
+    if trusted:
+        return None
     import_module("lm_eval.api.metrics")  # registers lm-eval's own
-    if found := next(functions_in(config), None):
-        return f"{found['function']}, in {found['folder']}"
     for one in config.get("metric_list") or []:
         if one.get("hf_evaluate") or (one.get("metric") not in METRIC_REGISTRY and not config.get("process_results")):
             return f"the metric {one.get('metric')!r}, from the hub"
@@ -188,7 +201,7 @@ def _data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, Any]
         found["shots_from_test_split"] = split == test_split
         found["shots"] = [] if split == test_split else [_json_row(row, name) for row in task.fewshot_docs()]
     if config.get("output_type") == "multiple_choice":
-        found["chance"] = sum(1 / len(task.doc_to_choice(row)) for row in rows) / len(rows)
+        found["guesses"] = [1 / len(task.doc_to_choice(row)) for row in rows]
     elif (metric := exact_match_of(config.get("metric_list") or ())) and not config.get("process_results"):
         # An empty answer, or any answer of some kind, must not match exactly.
         for number, row in enumerate(rows):
