@@ -211,6 +211,11 @@ def _item(sample: Sample, item_id: str, metric: str, selection: SampleSelection)
         choice = extracted_choice(answer)
         if not is_named and metric in ("acc_norm", "acc_bytes"):
             choice = None  # the options stand in the prompts, and their lengths are unknown
+    elif selection.config.get("output_type") == "loglikelihood":
+        request = sample.row["arguments"]
+        sent = request.get("gen_args_0") if isinstance(request, dict) else None
+        continuation = sent.get("arg_1") if isinstance(sent, dict) else None  # the only one: there is nothing to choose
+        answer, choice = (continuation or None) if isinstance(continuation, str) else None, None
     else:
         answer = _first_text(sample.row.get("resps"))
         filtered = None if answer is None else _first_text(sample.row["filtered_resps"])

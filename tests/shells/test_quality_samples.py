@@ -115,6 +115,13 @@ def test_log_probabilities_of_options_without_their_question_are_no_options() ->
     assert read(line(0, {"q": "x"}, **scored, **more), metric="acc_mutual_info").items[0].choice == " a"
 
 
+def test_the_only_continuation_is_the_answer_and_nothing_was_chosen() -> None:
+    """Its log-probability differs between two servers, which is no other answer."""
+    row = line(0, {"q": "x"}, **options("-1.5"))
+    item = read(row, config={"output_type": "loglikelihood"}).items[0]
+    assert (item.answer, item.choice) == (" a", None)
+
+
 def test_a_text_is_an_answer_and_what_was_read_out_of_it_the_choice() -> None:
     found = read(line(0, {"q": "x"}))
     assert (found.items[0].answer, found.items[0].choice, found.chance) == ("Yes!", "yes", None)
