@@ -292,6 +292,15 @@ def test_a_known_baseline_may_be_beaten_by_any_gain(least: str, most: str, tripp
     assert found.tripped is tripped
 
 
+def test_items_sent_among_a_load_are_not_known_by_the_eval_alone() -> None:
+    entry = {"task": "t", "expect": {"min": "60%", "max": "65%"}}
+    alone, broken = (first_right(500, 310),) * 2, (first_right(500, 100), first_right(500, 310))
+    assert guard("gain-plausible", {"t": alone, "t@c4": broken}, [entry]).tripped
+    assert guard("gain-plausible", {"t@c4": broken}, [entry]).tripped, "the eval alone is not there yet"
+    known = (first_right(500, 310), first_right(500, 450))
+    assert not guard("gain-plausible", {"t": alone, "t@c4": known}, [entry]).tripped
+
+
 def test_a_group_is_known_by_all_of_its_items_and_not_where_one_of_its_tasks_failed() -> None:
     """The smaller task alone is outside the band; both together, item by item, are inside."""
     entry = {"task": "g", "expect": {"min": "60%", "max": "65%"}}

@@ -384,7 +384,7 @@ def _scores_as_expected(task: str, paired: Mapping[str, Pairs | CannotJudge], su
     entry = suite.quality.entry(task) if suite.quality is not None else None
     if entry is None or entry.expect is None:
         return False
-    own = [one for name, one in paired.items() if suite.unit_name(name) == entry.name]
+    own = [one for name, one in paired.items() if suite.unit_name(name) == suite.unit_name(task)]
     scores = [one.baseline for one in own if not isinstance(one, CannotJudge)]
     return len(scores) == len(own) and entry.expect.least <= float(np.mean(np.concatenate(scores))) <= entry.expect.most
 
