@@ -156,9 +156,10 @@ def _measure_quality(work: Work, writer: RunWriter, targets: dict[Arm, Target]) 
     if quality is None or not tasks:
         return
     earlier = completed.items()
+    by_degrees = {task.name for task in work.plan.tasks if task.scale == "continuous"}
 
     def regression(items: Items) -> str | None:
-        return certain_regression(suite, {**earlier, **items})
+        return certain_regression(suite, {**earlier, **items}, by_degrees)
 
     work.progress.begin(Phase("quality", len(tasks) * (len(targets) + quality.repeat_baseline)))
     items = sum(len(task.rows) for task in tasks) * len(targets)

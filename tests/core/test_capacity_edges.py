@@ -88,7 +88,7 @@ def compared(comparison: Comparison, *, breach: bool = False) -> Estimate:
     rule = Rule(Unit.REQUESTS_PER_S, Scale.LOG_RATIO, breach=breach)
     estimate = Estimate(rule, -math.log1p(-0.2))
     with estimate.keeping_problems():
-        compare_with_baseline(estimate, comparison, suite())
+        compare_with_baseline(estimate, comparison, suite(), alpha=ALPHA)
     return estimate
 
 

@@ -83,8 +83,10 @@ def test_a_check_without_a_p_value_takes_no_share_of_the_error_and_is_invalid(mo
 class Undefined(Timing):
     """A check family whose arithmetic went wrong."""
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
-        super().measure(estimate, spec, suite, comparison)
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
+        super().measure(estimate, spec, suite, comparison, alpha=alpha)
         estimate.value = estimate.p_value = math.nan
 
 

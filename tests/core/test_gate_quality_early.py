@@ -124,3 +124,11 @@ def test_a_group_that_was_stopped_early_has_no_order_of_its_items_and_shows_noth
     alone = suite_of([{**EACH, "task": "mmlu/law"}], ["mmlu"])
     evidence = evidence_of(alone, {"mmlu/law": stopped(40, 39), "mmlu/math": stopped(40, 39)})
     assert judge(alone, evidence).outcome is Outcome.BLOCK
+
+
+def test_a_task_by_degrees_stops_nothing_that_is_judged_by_accuracy_even_if_its_scores_are_0_or_1() -> None:
+    suite = suite_of([{**ACCURACY, "margin": "2 points"}], ["a", "b"], stop_early=True)
+    seen = evidence_of(suite, {"a": losing(400, 0), "b": losing(400, 60)}).quality
+    items = {"a": (seen[0].items, seen[1].items), "b": (seen[2].items, seen[3].items)}
+    assert certain_regression(suite, items) == "accuracy"
+    assert certain_regression(suite, items, {"b"}) is None

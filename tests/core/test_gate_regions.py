@@ -190,6 +190,14 @@ def test_failures_of_a_region_are_not_judged_by_a_check_of_another(checks: str) 
     assert guard.remedy is not None and "region: us" in guard.remedy
 
 
+def test_why_requests_failed_is_told_of_the_region_that_is_judged() -> None:
+    suite = suite_of("{metric: error_rate, max: 2%}")
+    checks = {check.id: check for check in judge(suite, failing_in_us(from_regions(measured(suite)))).checks}
+    n = checks["error_rate@c4@us:slo"].n
+    assert any(f"{n} of {n} requests failed" in note for note in checks["error_rate@c4@us:slo"].notes)
+    assert not any("failed" in note for note in checks["error_rate@c4@eu:slo"].notes)
+
+
 def test_goodput_of_a_region_goes_by_the_tokens_of_the_text() -> None:
     """52 ms a token by its text and 48 ms by its usage, beside a bound of 50 ms."""
     text = TEXT.replace("ttft: 500ms", "tpot: 50ms, target: 95%").replace("output: 10", "output: 120")

@@ -70,6 +70,19 @@ def test_a_share_of_good_requests_falls_where_more_of_them_fail() -> None:
     assert [check.harm, check.baseline, check.candidate] == pytest.approx([0.1, 0.95, 0.85])
 
 
+@pytest.mark.parametrize("line", [MARGIN, {"metric": "goodput", "margin": "5 points"}])
+@pytest.mark.parametrize("baseline", [60, 59])
+def test_a_baseline_of_which_all_requests_miss_leaves_nothing_to_lose(line: Line, baseline: int) -> None:
+    suite = of(line)
+    broken, nearly = Effect(failed=60), Effect(failed=baseline)
+    verdict = judge(suite, measured(suite, broken, nearly))
+    assert (verdict.outcome, verdict.checks[0].outcome) == (Outcome.INVALID, Outcome.INVALID)
+    assert "a candidate of which all miss would stay inside the margin" in verdict.checks[0].reason
+    before, now = (measured(suite, one, broken, run_id=name) for one, name in ((nearly, "before"), (broken, "now")))
+    assert judge(suite, now, before).outcome is Outcome.INVALID
+    assert judge(suite, measured(suite, broken, Effect(failed=40))).outcome is Outcome.BLOCK
+
+
 REFUSED: Line = {"metric": "rejected", "max": "5%"}
 
 

@@ -22,7 +22,7 @@ from benchgate.model.verdict import CheckResult, Outcome
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.answer_texts import CHARS, columns_of, plain, saying
-from tests.fakes.measured import Effect, SuiteText, measured
+from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 Line = dict[str, object]
 TPOT: Line = {"metric": "tpot", "margin": "5%"}
@@ -69,6 +69,28 @@ def test_a_usage_beyond_the_text_is_taken_out_of_what_is_measured_in_tokens() ->
         assert any("counts 1.08 times the tokens that its text shows (at least 1.08)" in note for note in found.notes)
     unsaid = measured(SUITE, liar, LONG)
     assert check(unsaid, "tpot").outcome is Outcome.PASS  # as runs were judged that do not know what was said
+
+
+def test_an_interim_analysis_restates_what_the_last_one_does() -> None:
+    """The stricter limits of an interim analysis make it harder to pass, and not harder to notice the inflation."""
+    suite = SuiteText([TPOT, RATE, ERRORS], blocks=20).suite()
+    assert suite.load is not None
+    suite = suite.model_copy(update={"load": suite.load.model_copy(update={"looks": (5, 10, 20)})})
+    generator = np.random.default_rng(2)
+
+    def uneven(columns: RequestColumns) -> dict[str, Any]:
+        said = plain(columns)
+        spread = np.exp(generator.normal(0, 0.2, len(columns)))
+        return {**said, "answer_chars": (said["answer_chars"] * spread).astype(np.int32)}
+
+    evidence = measured(suite, replace(LONG, slowdown=1.08, usage=108), LONG, noise=Noise(cv=0.002))
+    evidence = replace(evidence, load=tuple(one for one in evidence.load if one.block < 5))
+    evidence = saying(saying(evidence, Arm.BASELINE, uneven), Arm.CANDIDATE, uneven)
+    assert times(evidence, suite) == pytest.approx(1.08, abs=0.03)
+    for metric in ("tpot", "output_throughput"):
+        found = check(evidence, metric, suite)
+        assert found.outcome is not Outcome.PASS
+        assert found.harm == pytest.approx(math.log(1.08), abs=0.03)
 
 
 def test_an_honest_pace_beside_an_inflated_usage_warns_and_names_it() -> None:

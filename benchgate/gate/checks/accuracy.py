@@ -7,7 +7,7 @@ a regression was certain can only block: where they ended depends on what their 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,9 +51,11 @@ class Accuracy:
 
     metrics = ("accuracy", "score")
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Fill in the estimate of one check over items paired by id."""
-        alpha, units = suite.gate.alpha, judged_units(spec, suite, comparison)
+        units = judged_units(spec, suite, comparison)
         estimate.n_unit = "items"
         if spec.check.margin is None:
             accuracy_against_bound(estimate, comparison, units, alpha)
@@ -312,16 +314,17 @@ def broken_parts(
 # --- Evals that were stopped early ------------------------------------------------------------------------------------
 
 
-def certain_regression(suite: Suite, items: Items) -> str | None:
+def certain_regression(suite: Suite, items: Items, continuous: Collection[str] = ()) -> str | None:
     """Return the id of the first required check whose regression the items so far show to exceed its margin, or None.
 
+    `continuous`: the tasks scored by degrees, even if all their scores so far are 0 or 1.
     Each check is tested at alpha over the largest number of required checks that the verdict can have, so that its
     correction for many checks cannot take it back.
     """
     paired: dict[str, Pairs] = {}
     for task, both in items.items():
-        continuous = any(item.correct is None and item.score is not None for side in both for item in side)
-        harness = {"stopped_early": True, "scale": "continuous" if continuous else "binary"}
+        partly = any(item.correct is None and item.score is not None for side in both for item in side)
+        harness = {"stopped_early": True, "scale": "continuous" if partly or task in continuous else "binary"}
         baseline, candidate = (
             QualityObservation(task, arm, tuple(side), len(side), None, harness)
             for arm, side in zip(Arm, both, strict=True)

@@ -41,6 +41,7 @@ from benchgate.stats.knee import Curve, NoKnee, ServerKnee, find_server_knee
 from benchgate.stats.quantiles import min_n_for_upper_limit, order_statistic_limits
 from benchgate.suite.load import level_of_stage
 from benchgate.suite.schema import ClientBounds, Suite
+from benchgate.units import show_percent
 
 _ALPHA = 0.025  # of one arm's bracket: a comparison of two is wrong if either is
 _ROUNDING = 1e-9  # of a log ratio that equals the margin
@@ -265,7 +266,9 @@ class CapacityChecks:
 
     metrics = ("capacity",)
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Compare the brackets of both searches, or the candidate's with its bound."""
         each = spec.measure.each
         estimate.method = (
@@ -278,14 +281,16 @@ class CapacityChecks:
         if spec.check.margin is None:
             compare_with_bound(estimate, comparison, suite, each=each)
             return
-        compare_with_baseline(estimate, comparison, suite, each=each)
+        compare_with_baseline(estimate, comparison, suite, alpha=alpha, each=each)
         if isinstance(comparison, UntiedRuns):
             raise inconclusive(
                 "a capacity without a live baseline has no noise that a calibration measures", MEASURE_TOGETHER
             )
 
 
-def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Suite, *, each: bool = False) -> None:
+def compare_with_baseline(
+    estimate: Estimate, comparison: Comparison, suite: Suite, *, alpha: float, each: bool = False
+) -> None:
     """Estimate the log ratio of both arms' capacities; its limits are the worst and the best that the brackets allow.
 
     Of two runs with one baseline, the ratio of the baseline's own capacities, the machine's, is subtracted. With `each`
@@ -314,10 +319,15 @@ def compare_with_baseline(estimate: Estimate, comparison: Comparison, suite: Sui
     estimate.candidate = None if ours.value is None else ours.value / divisors[1]
     estimate.value = next(one for one in (middle, limits.upper, limits.lower) if math.isfinite(one))
     estimate.limits, estimate.p_value = limits, 1.0
+    high, low = LevelStatus.FAIL, LevelStatus.PASS
     if regressed:
-        ends = [(theirs, LevelStatus.PASS), (ours, LevelStatus.FAIL)]
-        ends += zip(shared, (LevelStatus.FAIL, LevelStatus.PASS), strict=False)
+        ends = [(theirs, low), (ours, high), *zip(shared, (high, low), strict=False)]
         estimate.p_value = min(1.0, sum(_end_p(search, end) for search, end in ends))
+    elif shared and limits.upper < estimate.margin:  # four ends: each may be wrong
+        ends = [(theirs, high), (ours, low), *zip(shared, (low, high), strict=True)]
+        if (wrong := sum(_end_p(search, end) for search, end in ends)) > alpha:
+            shown = f"the four brackets are together wrong with up to {show_percent(min(1.0, wrong))}"
+            raise inconclusive(f"{shown}, and alpha is {show_percent(alpha)}", MEASURE_TOGETHER)
 
 
 def _runs_of_one_baseline(comparison: Comparison) -> tuple[Evidence, ...]:
@@ -386,13 +396,15 @@ class Knee:
 
     metrics = ("knee",)
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Compare the median over blocks of each block's own knee with its bound, with order-statistic limits.
 
         A block without a knee may have it below the first level or beyond the last one, so it counts as on the wrong
         side of the bound.
         """
-        rule, bound, alpha = estimate.rule, estimate.margin, suite.gate.alpha
+        rule, bound = estimate.rule, estimate.margin
         estimate.method = "order-statistic limits of the median over the blocks' own knees"
         knees = knees_by_block(comparison.judged, spec.levels)
         estimate.n = len(knees)

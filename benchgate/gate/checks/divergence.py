@@ -93,11 +93,13 @@ class Divergence:
 
     metrics = names_of(lambda metric: metric.family == "divergence")
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Measure one check over the pieces of the texts."""
         estimate.n_unit = "positions"
         by_metric = {"kld": measure_divergence, "same_top1": measure_agreement, "perplexity": measure_perplexity}
-        by_metric[spec.check.metric](estimate, comparison, suite.gate.alpha)
+        by_metric[spec.check.metric](estimate, comparison, alpha)
 
 
 def measure_divergence(estimate: Estimate, comparison: Comparison, alpha: float) -> None:

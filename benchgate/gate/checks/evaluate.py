@@ -16,7 +16,7 @@ from benchgate.gate.checks.server import ColdStart, Telemetry
 from benchgate.gate.checks.shadow import ShadowChecks
 from benchgate.gate.checks.shares import Shares
 from benchgate.gate.checks.timing import Timing
-from benchgate.gate.comparison import Comparison, stricter_look
+from benchgate.gate.comparison import Comparison, load_of, stricter_look
 from benchgate.gate.decision import Estimate, Rule, adjust_for_looks, decide, log_margin
 from benchgate.gate.evidence.client_strain import left_out_notes, usable, without_clouded_blocks
 from benchgate.gate.evidence.costs import accelerator_count_warning
@@ -37,8 +37,13 @@ class CheckFamily(Protocol):
         """Names of the metrics that it measures."""
         ...
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
-        """Fill in the estimate of one check. Raises CannotJudge for evidence that cannot carry it."""
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
+        """Fill in the estimate of one check, with limits at `alpha`: the suite's, or that of an interim analysis.
+
+        Raises CannotJudge for evidence that cannot carry it.
+        """
         ...
 
 
@@ -79,12 +84,10 @@ def evaluate(specs: Sequence[CheckSpec], suite: Suite, comparison: Comparison) -
     """
     timed = usable(comparison, suite)
     look = stricter_look(suite, comparison)
-    at_look = suite
-    if look is not None:
-        at_look = suite.model_copy(update={"gate": suite.gate.model_copy(update={"alpha": look.alpha})})
     judgements = []
     for spec in specs:
-        judgement = _judgement(spec, at_look if spec.stages else suite, comparison, timed)
+        alpha = look.alpha if look is not None and spec.stages else suite.gate.alpha
+        judgement = _judgement(spec, suite, comparison, timed, alpha)
         for estimate in (judgement.estimate, judgement.all_blocks):
             if estimate is not None:
                 _add_notes(estimate, spec, comparison)
@@ -95,13 +98,13 @@ def evaluate(specs: Sequence[CheckSpec], suite: Suite, comparison: Comparison) -
     return judgements
 
 
-def _judgement(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison) -> Judgement:
+def _judgement(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Comparison, alpha: float) -> Judgement:
     """Measure a check; if blocks had to be excluded for the client's sake, also over all blocks."""
     if not spec.stages or not METRICS[spec.check.metric].timed:
-        return Judgement(spec, _measure(spec, suite, comparison))
+        return Judgement(spec, _measure(spec, suite, comparison, alpha))
     arms = tuple(Arm) if spec.check.margin is not None else (Arm.CANDIDATE,)
     clear = without_clouded_blocks(timed, spec.check.metric, spec.q, spec.stages, arms)
-    estimate = _measure(spec, suite, clear.comparison)
+    estimate = _measure(spec, suite, clear.comparison, alpha)
     estimate.problem = estimate.problem or clear.problem
     estimate.notes += [note for stage in spec.stages for note in left_out_notes(comparison, stage, suite)]
     estimate.notes += clear.notes
@@ -110,7 +113,7 @@ def _judgement(spec: CheckSpec, suite: Suite, comparison: Comparison, timed: Com
     )
     if used == measured:
         return Judgement(spec, estimate)
-    return Judgement(spec, estimate, _measure(spec, suite, comparison))
+    return Judgement(spec, estimate, _measure(spec, suite, comparison, alpha))
 
 
 def begin(spec: CheckSpec) -> Estimate:
@@ -141,10 +144,10 @@ def _bound(spec: CheckSpec) -> float:
     return bound
 
 
-def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison) -> Estimate:
+def _measure(spec: CheckSpec, suite: Suite, comparison: Comparison, alpha: float) -> Estimate:
     estimate = begin(spec)
     with estimate.keeping_problems():
-        FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison)
+        FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison, alpha=alpha)
     return estimate
 
 
@@ -154,8 +157,10 @@ def _add_notes(estimate: Estimate, spec: CheckSpec, comparison: Comparison) -> N
     Warns if the server contradicts the number of accelerators.
     """
     if estimate.value is not None and (math.isinf(estimate.value) or spec.check.metric in FAILURE_METRICS):
-        load = (o for o in comparison.judged.load if o.arm is Arm.CANDIDATE and o.stage in spec.stages)
-        why = most_common_failure(load)
+        places = spec.stages if spec.stage is None else (spec.stage,)
+        why = most_common_failure(
+            execution for place in places for execution in load_of(comparison.judged, place, Arm.CANDIDATE).values()
+        )
         if why is not None:
             estimate.notes.append(f"of the candidate's {why}")
     if spec.check.per is None:

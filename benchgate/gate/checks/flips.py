@@ -41,11 +41,13 @@ class FlipsCheck:
 
     metrics = ("flips",)
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Fill in the estimate of one check over items that were answered three times."""
         estimate.n_unit, units = "items", judged_units(spec, suite, comparison)
         max_faulty_ratio = suite.quality.max_empty_ratio if suite.quality else 0.0
-        flips_against_baseline(estimate, comparison, units, suite.gate.alpha, max_faulty_ratio)
+        flips_against_baseline(estimate, comparison, units, alpha, max_faulty_ratio)
 
 
 def flips_against_baseline(

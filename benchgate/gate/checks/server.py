@@ -30,7 +30,9 @@ class Telemetry:
 
     metrics = TELEMETRY_METRICS
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Hold the candidate's mean over blocks to its bound. Raises CannotJudge if a block has no value."""
         assert spec.stage is not None, "a load check has a stage: the suite was validated"
         evidence, metric, stage = comparison.judged, spec.check.metric, spec.stage
@@ -48,7 +50,7 @@ class Telemetry:
             raise _not_reported(metric, stage, windows, missing[0] if missing else None)
         values = np.array([value for value in reported.values() if value is not None], dtype=np.float64)
         sign = -1 if estimate.rule.lower_is_worse else 1
-        test = paired_t(sign * values, suite.gate.alpha, margin=sign * estimate.margin)
+        test = paired_t(sign * values, alpha, margin=sign * estimate.margin)
         if test is None:
             raise too_few(len(values))
         lower, upper = sorted((sign * test.limits.lower, sign * test.limits.upper))
@@ -112,13 +114,15 @@ class ColdStart:
 
     metrics = ("cold_start",)
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Hold the geometric mean over starts to its bound, with t-limits on the log scale."""
         times_s = [start.to_answer_s for start in comparison.judged.starts if start.arm is Arm.CANDIDATE]
         estimate.method, estimate.n, estimate.n_unit = "t-limits over starts of ln(time)", len(times_s), "starts"
         if not times_s or min(times_s) <= 0:
             raise invalid("the candidate was never started", "see the faults of the targets")
-        test = paired_t(np.log(np.array(times_s)), suite.gate.alpha, margin=math.log(estimate.margin))
+        test = paired_t(np.log(np.array(times_s)), alpha, margin=math.log(estimate.margin))
         if test is None:
             raise inconclusive("one start gives no interval", "start it again")
         estimate.candidate = estimate.value = math.exp(test.mean)

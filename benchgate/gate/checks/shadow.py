@@ -55,15 +55,17 @@ class ShadowChecks:
 
     metrics = names_of(lambda metric: metric.family == "shadow")
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Measure one check over the prompts that the baseline answered."""
         if spec.check.margin is None:
-            measure_validity_bound(estimate, comparison, suite.gate.alpha)
+            measure_validity_bound(estimate, comparison, alpha)
             return
         by_metric = {
             "shadow_excess": measure_excess, "shadow_validity": measure_validity, "judge_loss": measure_judge_loss,
         }  # fmt: skip
-        by_metric[spec.check.metric](estimate, comparison, suite.gate.alpha)
+        by_metric[spec.check.metric](estimate, comparison, alpha)
 
 
 # Length, refusals and cut answers: warnings and notes beside `shadow_excess`

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
 from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of, paired_load
-from benchgate.gate.decision import Estimate, inconclusive
+from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.blocks import too_few
 from benchgate.gate.evidence.shares import Counts, Tally, differences_of, tally_of, unmeasured
 from benchgate.gate.evidence.tokens import LogRatio, demonstrated_inflation, note_inflation
@@ -27,10 +27,12 @@ class Shares:
 
     metrics = names_of(lambda metric: metric.kind == "share")
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Measure one check; goodput by tokens of the candidate's text where its usage is shown to count more."""
         assert spec.stage is not None, "a load check has a stage: the suite was validated"
-        check, stage, alpha = spec.check, spec.stage, suite.gate.alpha
+        check, stage = spec.check, spec.stage
         tally, rises = tally_of(check.metric, spec.slo, check.of), METRICS[check.metric].higher_is_better
         estimate.n_unit = "sessions" if check.metric == "session_success" else "requests"
         if check.over is not None:
@@ -127,7 +129,10 @@ def widened(
 def against_baseline(
     estimate: Estimate, comparison: Comparison, metric: str, stage: str, tally: Tally, *, alpha: float
 ) -> None:
-    """Estimate the difference of miss shares in points, with the widest of three intervals (`widened`)."""
+    """Estimate the difference of miss shares in points, with the widest of three intervals (`widened`).
+
+    Raises CannotJudge if the baseline misses so much that a candidate cannot miss more than the margin allows.
+    """
     theirs = Counts.of(load_of(comparison.baseline_run, stage, comparison.baseline_arm).values(), tally)
     ours = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
     estimate.method = "difference of shares: t over blocks, widened to Newcombe over requests and effective requests"
@@ -153,8 +158,13 @@ def against_baseline(
     limits, pooled = intervals
     counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
     p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts, trace), test.p_value)
-    trace_widest(trace, "the widest of the three intervals on each side; the larger p-value", limits, p_value)
     _take_shares(estimate, theirs, ours)
+    most = miss_share_limits(theirs.kept, theirs.totals, alpha)
+    if p_value > alpha and (most is None or 1 - most.upper <= margin):
+        shown = f"{theirs.missed} of {theirs.scheduled} requests of the baseline miss already"
+        reason = f"{shown}: a candidate of which all miss would stay inside the margin"
+        raise invalid(reason, "see why the baseline's miss; for goodput, whether it can meet the `slo`")
+    trace_widest(trace, "the widest of the three intervals on each side; the larger p-value", limits, p_value)
     estimate.limits, estimate.p_value = limits, p_value
 
 

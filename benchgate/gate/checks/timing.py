@@ -62,10 +62,12 @@ class Timing:
 
     metrics = (*LATENCY_METRICS, *THROUGHPUT_METRICS, *COST_METRICS, "output_length")
 
-    def measure(self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison) -> None:
+    def measure(
+        self, estimate: Estimate, spec: CheckSpec, suite: Suite, comparison: Comparison, *, alpha: float
+    ) -> None:
         """Measure one check; in tokens of the candidate's text where its usage is shown to count more."""
         assert spec.stage is not None, "a load check has a stage: the suite was validated"
-        metric, alpha = METRICS[spec.check.metric], suite.gate.alpha
+        metric = METRICS[spec.check.metric]
         if spec.check.over is not None:
             over_stage(estimate, comparison.judged, spec, alpha=alpha)
             return
