@@ -167,10 +167,14 @@ class UntiedRuns(TiedRuns):
         if not self.noise_profiles:
             reason = "there is no live baseline and no noise profile, so the difference between two runs is not known"
             raise inconclusive(reason, _CALIBRATE)
-        version = engine_version_of(self.reference.run.arms[Arm.CANDIDATE])
         at = self.judged.run.finished_at or self.judged.run.started_at
+        versions = {  # of the first run that has a profile
+            run.noise.run_id: engine_version_of(run.run.arms[Arm.CANDIDATE])
+            for run in (self.judged, self.reference)
+            if run.noise is not None
+        }
         for profile in self.noise_profiles:
-            stale = staleness_reasons(profile, at=at, engine_version=version, max_age_s=max_age_s)
+            stale = staleness_reasons(profile, at=at, engine_version=versions[profile.run_id], max_age_s=max_age_s)
             if stale:
                 reason = f"the noise profile that would stand in for a live baseline is stale: {'; '.join(stale)}"
                 raise inconclusive(reason, "run `benchgate calibrate` with this suite again")
@@ -229,14 +233,15 @@ def quality_of(evidence: Evidence, arm: Arm, task: str, repeat: int = 0) -> Qual
 def load_of(evidence: Evidence, stage: str, arm: Arm) -> dict[int, LoadObservation]:
     """Return the executions of one stage on one arm by block number; of a region's name its part of them.
 
-    For the capacity search these are its looks, numbered so that one number means the same requests on both arms.
+    For the capacity search these are its looks, numbered so that one number means the same requests on both arms: a
+    resumed search draws other ones.
     """
     place, region = split_region(stage)
     looks = [o for o in evidence.load if level_of_stage(o.stage) is not None] if place == CAPACITY_STAGE else []
     if looks:
-        drawn = {(o.stage, o.block, o.recorded_planned) for o in looks}  # requests depend on their number
-        numbers = {look: number for number, look in enumerate(sorted(drawn))}
-        return {numbers[o.stage, o.block, o.recorded_planned]: o for o in looks if o.arm is arm}
+        drawn = [(o.stage, o.block, o.session, o.recorded_planned) for o in looks]  # requests depend on their number
+        numbers = {look: number for number, look in enumerate(sorted(set(drawn)))}
+        return {numbers[look]: o for look, o in zip(drawn, looks, strict=True) if o.arm is arm}
     found = {o.block: o for o in evidence.load if o.stage == place and o.arm is arm}
     return found if region is None else {block: in_region(o, region) for block, o in found.items()}
 
@@ -294,12 +299,7 @@ def measured_twice(evidence: Evidence) -> str | None:
 
 
 def paired_load(evidence: Evidence, stage: str) -> list[tuple[LoadObservation, LoadObservation]]:
-    """Return (baseline, candidate) of every block that has both, in block order.
-
-    A resumed capacity search drew other requests than before its interruption, so its looks have no pairs.
-    """
-    if stage == CAPACITY_STAGE and evidence.resumptions:
-        return []
+    """Return (baseline, candidate) of every block that has both, in block order."""
     baseline, candidate = load_of(evidence, stage, Arm.BASELINE), load_of(evidence, stage, Arm.CANDIDATE)
     return [(baseline[block], candidate[block]) for block in sorted(baseline.keys() & candidate.keys())]
 

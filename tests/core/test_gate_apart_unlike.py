@@ -39,6 +39,13 @@ def test_a_profile_of_another_version_of_the_engine_decides_nothing() -> None:
     assert "measured on 0.10.0 of the engine, and this is 0.11.0" in check.reason
 
 
+def test_the_profile_of_each_run_is_of_its_own_version_of_the_engine() -> None:
+    own = known(alone(Effect(facts={"engine_version": "0.12.0"}), seed=2), run_id="own", engine_version="0.12.0")
+    assert check_of(own, known(alone()), allow_different=["engine_version"]).outcome is Outcome.PASS
+    stale = known(alone(seed=2), run_id="own", engine_version="0.12.0")
+    assert check_of(stale, known(alone()), allow_different=["engine_version"]).outcome is Outcome.INCONCLUSIVE
+
+
 @pytest.mark.parametrize("then", [None, "0.11.0"])
 @pytest.mark.parametrize("now", [None, "0.11.0"])
 def test_an_engine_whose_version_is_unreported_is_not_known_to_be_the_same(then: str | None, now: str | None) -> None:
