@@ -15,7 +15,7 @@ from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.client_strain import paced_by_client
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import WAIVED, Outcome, Scale, Verdict
+from benchgate.model.verdict import WAIVED, CheckResult, Outcome, Scale, Verdict
 from benchgate.report import display
 from benchgate.report.checks import CheckRows, check_rows, waiver_lines
 from benchgate.report.comparability import Fairness, Sides, client_care, fairness, sides, unusable
@@ -51,6 +51,7 @@ _MEANING_OF_ONE = {
     Outcome.INCONCLUSIVE: "The evidence shows neither that every bound holds nor that one is broken.",
     Outcome.INVALID: "The measurement is unsound, so it says nothing about the deployment.",
 }
+_REGRESSED = "A regression was demonstrated, and it is not shown to stay inside the allowed margin."
 _WIDE_MARGIN = 0.5
 
 
@@ -201,11 +202,6 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms, code: ExitCode) -> Bann
     run = both.candidate.run
     refusal = terms.refusal(verdict, code)
     other = both.baseline.run
-    meaning = (_MEANING_OF_ONE if both.alone else _MEANING)[verdict.outcome]
-    blocking = [check for check in verdict.checks if check.required and check.counted is Outcome.BLOCK]
-    relative = [check for check in blocking if check.scale is not Scale.ABSOLUTE and check.lower is not None]
-    if blocking == relative and not any((check.lower or 0.0) > check.margin for check in relative) and relative:
-        meaning = "A regression was demonstrated, and it is not shown to stay inside the allowed margin."
     notice = f"Only {run.only_part} was measured (--only): this run cannot be promoted." if run.only_part else ""
     if run.is_quick_look:
         notice = "A quick look, with fewer blocks and items than the suite: this run cannot be promoted."
@@ -215,7 +211,7 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms, code: ExitCode) -> Bann
         outcome=verdict.outcome,
         refused=refusal is not None,
         mark=display.MARKS[verdict.outcome],
-        meaning=meaning if refusal is None else f"Nothing is promoted: {refusal}.",
+        meaning=_meaning(verdict, alone=both.alone) if refusal is None else f"Nothing is promoted: {refusal}.",
         objecting=_objecting(verdict),
         todo=_todo(both, verdict, terms, promotes=verdict.outcome.promotes and refusal is None),
         reason=verdict.reason,
@@ -230,6 +226,28 @@ def _banner(both: Sides, verdict: Verdict, terms: Terms, code: ExitCode) -> Bann
         alone=both.alone,
         notice=notice,
     )
+
+
+def _meaning(verdict: Verdict, *, alone: bool) -> str:
+    """Return what the verdict says of the checks that it rests on: margins if some compare the arms, else bounds."""
+    outcome = verdict.outcome
+    if alone or outcome is Outcome.INVALID:
+        return (_MEANING_OF_ONE if alone else _MEANING)[outcome]
+    checks = [check for check in verdict.checks if check.required]
+    if not outcome.promotes:
+        checks = [check for check in checks if check.counted is outcome]
+    relative = [check for check in checks if check.scale is not Scale.ABSOLUTE]
+    if outcome is Outcome.BLOCK and not any(map(_is_beyond_margin, relative)):
+        return _REGRESSED if relative and relative == checks else _MEANING_OF_ONE[outcome]
+    return (_MEANING if relative else _MEANING_OF_ONE)[outcome]
+
+
+def _is_beyond_margin(check: CheckResult) -> bool:
+    """Return True if a check that blocks shows a regression beyond its margin; also if it has no interval."""
+    if check.harm is None or check.lower is None or check.upper is None:
+        return True
+    least = -check.upper if check.two_sided and check.harm < 0 else check.lower
+    return least > check.margin
 
 
 def _wide_margins(both: Sides, verdict: Verdict) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 from benchgate.gate.summary.figures import Estimate
 from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import GuardResult, Outcome, Verdict
+from benchgate.model.verdict import GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.report.comparability import sides, unusable
 from benchgate.report.display import GLOSSARY
 from benchgate.report.html import SITE_INDEX, page_of, suite_page
@@ -251,6 +251,33 @@ def test_what_speaks_against_comparisons_alone_says_so_of_the_load() -> None:
     assert (both.load, both.parts) == ("arms-alike, client-keeps-up", ("speed under load",))
     nothing = unusable(Verdict(Outcome.PASS, "", (), (), alpha=0.05))
     assert (nothing.load, nothing.parts) == ("", ())
+
+
+@pytest.mark.parametrize("outcome", [one for one in Outcome if one is not Outcome.INVALID])
+def test_a_regression_is_spoken_of_only_where_a_check_that_decides_compares_the_arms(outcome: Outcome) -> None:
+    compared = fake.check(outcome=outcome)
+    bound = replace(compared, scale=Scale.ABSOLUTE, unit=Unit.RATIO, metric="goodput", margin=0.95)
+    advisory = replace(compared, required=False)
+    held = replace(fake.check(), id="held")
+    assert "regression" in view(outcome, checks=(compared, bound)).banner.meaning
+    assert "regression" not in view(outcome, checks=(bound, advisory)).banner.meaning
+    rests_on_held = outcome.promotes
+    assert ("regression" in view(outcome, checks=(bound, held)).banner.meaning) is rests_on_held
+
+
+@pytest.mark.parametrize(("lower", "upper", "beyond"), [(-0.5, -0.3, True), (-0.5, -0.05, False), (0.3, 0.5, True)])
+def test_a_change_either_way_is_said_to_be_beyond_its_margin_by_its_limit_nearer_to_no_change(
+    lower: float, upper: float, beyond: bool
+) -> None:
+    check = replace(
+        fake.check(outcome=Outcome.BLOCK),
+        two_sided=True,
+        harm=(lower + upper) / 2,
+        lower=lower,
+        upper=upper,
+        margin=0.1,
+    )
+    assert ("beyond the allowed margin" in view(Outcome.BLOCK, checks=(check,)).banner.meaning) is beyond
 
 
 def test_an_invalid_page_says_in_its_head_what_that_means_which_guard_objects_and_what_to_do() -> None:
