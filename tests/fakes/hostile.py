@@ -165,7 +165,7 @@ def evidence(text: str) -> Evidence:
             primary_finish=text,
             stratum=text,
             judge_error=text,
-            similarity_error=text,
+            similarity_error=None if i else text,  # a prompt without a similarity is no example
         )
         for i, item in enumerate(benign.shadow.items)
     )

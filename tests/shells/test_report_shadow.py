@@ -9,10 +9,13 @@ import pytest
 
 from benchgate.model.records import AnswerAgreement, AnswerFacts, JudgeVerdict, PairFacts, ShadowItem
 from benchgate.model.run import Evidence, ShadowObservation
+from benchgate.report import display
 from benchgate.report.section import Example, Examples, Section, walk
 from benchgate.report.sections.shadow import shadow_section
 from tests.fakes import evidence as fake
 from tests.fakes.rendered import render_html, render_markdown
+from tests.fakes.shadow_rows import EXCESS, only
+from tests.fakes.shadow_rows import verdict as shadow_verdict
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -72,6 +75,20 @@ def test_excess_stands_with_its_interval_for_all_and_for_every_slice_of_the_traf
     assert found["chat/short"][:4] == ("10", "30.0 %", "0 %", "+30.0 points")
     assert found["chat/long"][3] == "0 points"
     assert all(" to " in cells[4] for cells in found.values())
+
+
+def test_prompts_without_a_similarity_are_left_out_as_the_check_leaves_them_out() -> None:
+    lacking = [item(n, differs=True, texts=True, similarity_error="HTTP 500") for n in (20, 21)]
+    items = [*(item(n, differs=n in (1, 3), texts=True) for n in range(20)), *lacking, *map(item, range(22, 60))]
+    found = section(*items)
+    table = rows(found, "Disagreement")
+    check = only(shadow_verdict(items, EXCESS))
+    assert check.harm is not None
+    assert check.n == 58
+    assert table["all prompts"][:4] == ("58 of 60", "3.45 %", "0 %", display.points(check.harm))
+    assert (table["chat/long"][0], table["chat/short"][0]) == ("29", "29")
+    assert [example.prompt_id for example in examples(found)] == ["p01", "p03"]
+    assert any(line.startswith("2 of 60 prompts left out") for line in found.sentences)
 
 
 def test_labels_answers_and_verdicts_are_counted() -> None:

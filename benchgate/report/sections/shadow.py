@@ -40,6 +40,7 @@ _VERDICTS = {
 class ShadowSummary:
     """The shadow comparison over the prompts that the baseline answered as often as it was asked.
 
+    Prompts whose similarity is missing are left out, as checks leave them out.
     `candidate_ratio` is the mean over prompts of the share of the baseline's two answers that the candidate's differs
     from (0, ½ or 1; a candidate that failed differs from both); `self_ratio` is how often those two differ. Where some
     prompts were asked once, the former uses the first answer alone, and the latter the other prompts.
@@ -70,7 +71,8 @@ def shadow_section(evidence: Evidence, alpha: float) -> Section | None:
     rows: tuple[ShadowItem, ...] = ()
     with suppress(CannotJudge):
         rows = usable_rows(evidence)
-    table, lines = _disagreement(summary, rows, alpha), tuple(_lines(rows))
+    compared = tuple(row for row in rows if not lacks_similarity(row))
+    table, lines = _disagreement(summary, compared, alpha), tuple(_lines(rows))
     faults = tuple(fault for fault in (shadow.fault, _unanswered(summary)) if fault)
     examples = examples_of(summary.differing)
     differing = len(summary.differing)
@@ -94,7 +96,8 @@ def shadow_section(evidence: Evidence, alpha: float) -> Section | None:
 
 def summarise_shadow(shadow: ShadowObservation) -> ShadowSummary:
     """Return the disagreement of the candidate, and of the baseline with itself."""
-    usable = [item for item in shadow.items if item.primary is not None and (item.secondary is not None or item.once)]
+    answered = [item for item in shadow.items if item.primary is not None and (item.secondary is not None or item.once)]
+    usable = [item for item in answered if not lacks_similarity(item)]
     sampled = any(item.once for item in usable)
     ours = [
         (i.differs_from_primary + (i.differs_from_primary if sampled else i.differs_from_secondary)) / 2 for i in usable
@@ -127,7 +130,7 @@ def _unanswered(summary: ShadowSummary) -> str:
 
 
 def _disagreement(summary: ShadowSummary, rows: tuple[ShadowItem, ...], alpha: float) -> Table:
-    """Return the disagreement over all prompts, and over each slice of the traffic with enough of them."""
+    """Return the disagreement over the prompts compared, and over each slice of the traffic with enough of them."""
     titles = ("candidate differs from baseline", "baseline differs from itself", "excess", "interval")
     slices = _slices(rows)
     shares = display.percent(summary.candidate_ratio), display.percent(summary.self_ratio)
@@ -248,7 +251,7 @@ def _verdicts(rows: Sequence[ShadowItem]) -> Table | None:
 def _lines(rows: tuple[ShadowItem, ...]) -> Iterator[str]:
     missing = sum(map(lacks_similarity, rows))
     if missing:
-        yield f"{missing:,} of {len(rows):,} prompts have no similarity and count as different."
+        yield f"{missing:,} of {len(rows):,} prompts left out: their similarity is missing."
     ratio = length_ratio(rows)
     if ratio is not None:
         outside = "" if LENGTH_BAND[0] <= ratio <= LENGTH_BAND[1] else ", outside 0.9 to 1.1: the behaviour changed"
