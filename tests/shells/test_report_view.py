@@ -268,6 +268,18 @@ def test_a_replaced_slo_is_the_one_that_is_shown() -> None:
     assert any("another policy" in limit for limit in view.provenance.limits)
 
 
+@pytest.mark.parametrize("against", [None, "run-a"])
+def test_every_command_that_judges_names_the_policy_that_replaced_the_runs_own(against: str | None) -> None:
+    verdict = replace(fake.verdict(), policy_sha256="0" * 64)
+    held = None if against is None else fake.evidence(against)
+    shown = report_view(fake.evidence("run-b"), verdict, against=held).provenance
+    lines = [shown.command, *(one.line for one in shown.more if "benchgate run" not in one.line)]
+    assert len(lines) == 3
+    assert all(line.startswith(shown.command) and "--policy SUITE" in line for line in lines)
+    own = report_view(fake.evidence("run-b"), fake.verdict(), against=held).provenance
+    assert not any("--policy" in one.line for one in own.more)
+
+
 def test_how_the_load_generator_measured_is_told_where_it_was_not_as_usual() -> None:
     usual = fake.evidence()
     assert client_facts(usual) == {"processes": "1", "read delays measured by": "not measured"}

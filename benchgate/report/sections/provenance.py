@@ -78,33 +78,35 @@ def provenance(
     return Provenance(
         groups=tuple(group for group in groups if group.facts),
         command=reproduce(run, verdict, against, terms),
-        more=tuple(_more_commands(run, verdict, against)),
+        more=tuple(_more_commands(run, verdict, against, terms)),
         limits=(*_limits(evidence, rows, verdict, against, terms), *unjudged_slo(rows, executions, verdict)),
     )
 
 
 def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OWN) -> str:
     """Return the command that gives this verdict again from the store."""
-    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
+    judging = f"benchgate gate {shlex.quote(run.id)}"
+    if against is not None:
+        judging = f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
     policy = " --policy SUITE" if terms.policy_replaced(run, verdict) else ""
-    return f"{_judging_command(run, against)}{policy}{waivers}"
+    return f"{judging}{policy}{_waivers(verdict)}"
 
 
-def _judging_command(run: Run, against: Run | None) -> str:
-    if against is None:
-        return f"benchgate gate {shlex.quote(run.id)}"
-    return f"benchgate compare {shlex.quote(against.id)} {shlex.quote(run.id)}"
+def _waivers(verdict: Verdict) -> str:
+    return f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
 
 
-def _more_commands(run: Run, verdict: Verdict, against: Run | None) -> Iterator[Command]:
+def _more_commands(run: Run, verdict: Verdict, against: Run | None, terms: Terms) -> Iterator[Command]:
     """Yield commands for this page, the steps of its first check, and the measurement unless it was imported."""
     held = f" --against {shlex.quote(against.id)}" if against is not None else ""
-    waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
-    yield Command("Write this page", f"benchgate report {shlex.quote(run.id)}{held}{waivers} --out report.html")
+    judging = reproduce(run, verdict, against, terms)
+    page = f"benchgate report {shlex.quote(run.id)}{held}{_waivers(verdict)} --out report.html"
+    if terms.policy_replaced(run, verdict):  # `report` judges by the run's own policy
+        page = f"{judging} --report report.html"
+    yield Command("Write this page", page)
     checks = (*verdict.failing(), *verdict.checks)
     if checks:
-        step = f"{_judging_command(run, against)}{waivers} --explain {shlex.quote(checks[0].id)}"
-        yield Command("Show the arithmetic of a check", step)
+        yield Command("Show the arithmetic of a check", f"{judging} --explain {shlex.quote(checks[0].id)}")
     if not run.imported:
         suite = "Repeat the measurement with the suite file of the SHA-256 below"
         yield Command(f"{suite} and benchgate {run.tool_version}", "benchgate run SUITE")
