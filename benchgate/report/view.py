@@ -13,6 +13,7 @@ from benchgate import units
 from benchgate.errors import ExitCode
 from benchgate.gate.comparison import compare
 from benchgate.gate.evidence.client_strain import paced_by_client
+from benchgate.gate.evidence.costs import price_list_mismatch
 from benchgate.gate.guards.server import telemetry_notices
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import WAIVED, CheckResult, Outcome, Scale, Verdict
@@ -147,6 +148,7 @@ class Report:
         rows, executions = stage_rows(both, self.suite), executions_of(both)
         spoilt = unusable(verdict)
         paired = paired_section(evidence, verdict, self.suite) if against is None else None
+        unlike = None if against is None else price_list_mismatch(evidence.run, against.run)
         paced = paced_by_client(self.suite, *((evidence,) if against is None else (evidence, against)))
         sections = (
             (load_section(rows, both, self.suite, paired=paired is not None), spoilt.load),
@@ -156,7 +158,7 @@ class Report:
             (client_section(rows, both), ""),
             (servers_section(both, self.suite, verdict, paced), ""),
             (capacity_section(evidence, against, self.suite, alone=both.alone), spoilt.load),
-            (cost_section(rows), spoilt.load),
+            (cost_section(rows, unlike), spoilt.load),
             (self.quality, spoilt.quality),
             (divergence_section(evidence, stored=against is not None), spoilt.divergence),
             (shadow_section(evidence, verdict.alpha) if against is None else None, spoilt.shadow),

@@ -102,6 +102,25 @@ def test_a_bill_of_other_accelerators_than_ran_is_not_told_as_a_saving(role: Arm
     assert any("than on the baseline" in line for line in lines) is (paid > 2)
 
 
+def test_a_price_that_moved_between_two_runs_is_not_told_as_a_saving() -> None:
+    def costs(then: float) -> tuple[list[str], set[str]]:
+        stored = fake.evidence("run-a")
+        candidate = replace(stored.run.arms[Arm.CANDIDATE], price_usd_per_hour=then)
+        held = replace(stored, run=replace(stored.run, arms={**stored.run.arms, Arm.CANDIDATE: candidate}))
+        section = report_view(fake.evidence("run-b"), fake.verdict(), against=held).section("cost")
+        assert section is not None
+        told = [line for line in section.sentences if "saving" in line or "than on the baseline" in line]
+        return told, {row[-1] for row in section.tables[0].rows if row[1] == "candidate"}
+
+    same, changes = costs(1.5)
+    assert "0 % more" in same[0] or "0 % less" in same[0]
+    assert all("%" in change for change in changes)
+    moved, changes = costs(3.0)
+    assert len(moved) == 1 and moved[0].startswith("no saving is known: ")
+    assert "$3/h on 2026-01-02 and $1.5/h on 2026-01-02" in moved[0]
+    assert not any("%" in change for change in changes)
+
+
 USUAL: dict[str, object] = {"list_usd_per_hour": 1.5, "overhead_ratio": 0.0, "utilisation_ratio": 1.0}
 HALF = USUAL | {"utilisation_ratio": 0.5}
 

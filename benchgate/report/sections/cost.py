@@ -33,21 +33,21 @@ _NOTE = (
 _NO_PRICE = "The cost is unknown: no deployment has a price. Add one to each in the suite, such as price: $2/h."
 
 
-def cost_section(rows: Sequence[StageRow]) -> Section | None:
-    """Return the section; None when no load was measured."""
+def cost_section(rows: Sequence[StageRow], unlike: str | None = None) -> Section | None:
+    """Return the section; None when no load was measured. `unlike` is why the two sides' costs cannot be compared."""
     if not rows:
         return None
-    table, lines = cost_table(rows), Lines(cost_lines(rows))
+    table, lines = cost_table(rows, unlike), Lines(cost_lines(rows, unlike))
     if table is None:
         return Section("cost", "Cost", (Lines((_NO_PRICE,), Style.TEXT),))
     return Section("cost", "Cost", present(lines, table, notes(_NOTE)), summary=present(table, lines), rank=7)
 
 
-def cost_table(rows: Sequence[StageRow]) -> Table | None:
+def cost_table(rows: Sequence[StageRow], unlike: str | None = None) -> Table | None:
     """Return the cost at the throughput of each level; None without any price."""
     if not any(row.deployment.has_price for row in rows):
         return None
-    baselines = {row.stage: row for row in rows if row.role is Arm.BASELINE}
+    baselines = {row.stage: row for row in rows if row.role is Arm.BASELINE and unlike is None}
     cells = [(row.level, *_cells(row, baselines.get(row.stage))) for row in rows]
     return stage_table("Cost at the throughput of each level", _COLUMNS, rows, cells)
 
@@ -83,17 +83,17 @@ def _change(row: StageRow, baseline: StageRow | None) -> str:
     return display.signed_percent(ours.value / theirs.value - 1)
 
 
-def cost_lines(rows: Sequence[StageRow]) -> tuple[str, ...]:
+def cost_lines(rows: Sequence[StageRow], unlike: str | None = None) -> tuple[str, ...]:
     """Return, without full stops, which level's price counts and what the candidate changes there.
 
     That level has most output tokens among those at which the candidate's goodput is shown to reach its target: the
     fullest use, and the one that `benchgate frontier` compares at. A fleet that must withstand arrivals is sized by
     another one where rates were offered; that one is named. Returns nothing without a price.
     """
-    return tuple(_lines(rows)) if any(row.deployment.has_price for row in rows) else ()
+    return tuple(_lines(rows, unlike)) if any(row.deployment.has_price for row in rows) else ()
 
 
-def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
+def _lines(rows: Sequence[StageRow], unlike: str | None) -> Iterator[str]:
     whole = [row for row in rows if not row.part_of_stage]
     ours = [row for row in whole if row.role is Arm.CANDIDATE]
     theirs = [row for row in whole if row.role is Arm.BASELINE]
@@ -102,7 +102,8 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
     best = max(held, key=_tokens_per_s, default=None)
     if best is not None:
         yield from _counting_level(best, next((row for row in theirs if row.stage == best.stage), None), name)
-        yield from _saved(best, theirs, name)
+        if unlike is None:
+            yield from _saved(best, theirs, name)
         offered = max((row for row in held if not row.closed_loop), key=_tokens_per_s, default=best)
         if offered.stage != best.stage:
             yield (
@@ -113,6 +114,8 @@ def _lines(rows: Sequence[StageRow]) -> Iterator[str]:
         yield "no single price: the suite has no SLO with a target, so compare level by level"
     elif ours:
         yield f"no single price: the SLO is not shown to hold at any level on the {name}"
+    if unlike is not None:
+        yield f"no saving is known: {unlike}"
     if len(whole) < len(rows):
         yield _PART_OF_STAGE
     for row in whole:
