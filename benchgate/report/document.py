@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 
 from benchgate.errors import ExitCode
 from benchgate.gate.judge import reference_doubt
 from benchgate.model.deployment import Deployment, sha256_of
-from benchgate.model.run import Run
+from benchgate.model.run import Evidence, Run
 from benchgate.model.verdict import (
     CheckResult,
     Difference,
@@ -45,6 +45,10 @@ class Terms:
     def suite(self, run: Run) -> Suite:
         """Return the suite that judged the run."""
         return self.policy or Suite.from_stored(run.suite)
+
+    def judged(self, evidence: Evidence) -> Evidence:
+        """Return the evidence with the suite that judged it: its metrics follow that suite's SLO."""
+        return replace(evidence, run=replace(evidence.run, suite=self.suite(evidence.run).to_stored()))
 
     def exit_code(self, verdict: Verdict) -> ExitCode:
         """Return the code of the verdict itself; failing to store or publish it has another."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model import request_metrics
@@ -49,9 +49,7 @@ def numbers(
     The judged run's numbers follow the SLO of the judging policy. Infinities are the texts "inf" and "-inf"; unmeasured
     values are null.
     """
-    suite = terms.suite(evidence.run).to_stored()
-    judged = replace(evidence, run=replace(evidence.run, suite=suite))
-    runs = (judged, *(() if against is None else (against,)))
+    runs = (terms.judged(evidence), *(() if against is None else (against,)))
     document = {
         "schema": SCHEMA,
         "verdict": verdict,

@@ -119,11 +119,14 @@ def _link(label: str, url: str) -> dict[str, dict[str, str]]:
 
 
 def render_metrics(context: VerdictContext, *, digits: int = DIGITS) -> str:
-    """Render the run's numbers as OpenMetrics text; a verdict that was not kept has no outcome."""
+    """Render the run's numbers, by the judging policy's SLO, as OpenMetrics text.
+
+    A verdict that was not kept has no outcome.
+    """
     suite = _label(context.run.suite_name)
     verdicts = verdict_family({suite: None if context.doubtful else context.verdict.outcome})
     rows = []
-    for row in metric_rows(context.evidence):
+    for row in metric_rows(context.terms.judged(context.evidence)):
         stage, task = (None if name is None else _label(name) for name in (row.stage, row.task))
         rows.append((suite, replace(row, stage=stage, task=task)))
     return exposition([verdicts, *metric_families(rows, digits=digits)])

@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from benchgate.errors import ExitCode, UsageError
 from benchgate.integrations.ci import report_link
 from benchgate.model.verdict import Outcome
+from benchgate.report.document import Terms
 from benchgate.report.outputs import render_gitlab_annotations, render_metrics, render_notice
 from benchgate.report.results import VerdictContext
 from benchgate.report.slack import render_slack
@@ -62,6 +63,19 @@ def test_metrics_are_openmetrics_with_values_that_gitlab_can_compare_as_texts() 
     assert [value for value in written if len(re.sub(r"e.*|[^0-9]|^0\.?0*", "", value)) > 3] == []
     again = replace(told(), evidence=replace(fake.evidence("another-run")))
     assert render_metrics(again, digits=3) == text  # no run, no time in it
+
+
+def test_good_requests_are_counted_by_the_slo_of_the_policy_that_judged() -> None:
+    own = fake.suite()
+    assert own.slo is not None
+    strict = own.model_copy(update={"slo": own.slo.model_copy(update={"ttft_s": 0.0001})})
+
+    def goodput(context: VerdictContext) -> set[float]:
+        samples = [one for family in families(render_metrics(context)) for one in family.samples]
+        return {one.value for one in samples if one.name.startswith("benchgate_goodput")}
+
+    assert max(goodput(told())) == 1.0
+    assert goodput(replace(told(), terms=Terms(policy=strict))) == {0.0}
 
 
 @pytest.mark.parametrize("text", hostile.JOINED, ids=range(len(hostile.JOINED)))
