@@ -23,6 +23,7 @@ from benchgate.plan.power import forecast_power
 from benchgate.plan.schedule import make_plan, measurement_sha256
 from benchgate.report.comparability import sides
 from benchgate.report.sections.load import regions_table
+from benchgate.report.view import report_view
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.schema import Suite
 from tests.fakes.answer_texts import plain, saying
@@ -129,6 +130,22 @@ def test_trends_noise_and_forecasts_have_each_region() -> None:
     plan = make_plan(suite, (), ())
     forecast = {one.id: one for one in forecast_power(suite, plan, judged_checks(suite, plan), NO_KNOWN_NOISE).checks}
     assert forecast["error_rate@c4@us:slo"].has == 8 * 30
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize(
+    ("checks", "unjudged"),
+    [("{metric: goodput}", []), ("{metric: goodput, region: us}, {metric: error_rate, max: 2%}", ["c4", "c8"])],
+)
+def test_stage_whose_goodput_is_judged_in_every_region_is_not_said_to_be_unjudged(
+    checks: str, unjudged: list[str]
+) -> None:
+    text = TEXT.replace("ttft: 500ms", "ttft: 500ms, target: 95%")
+    suite = parse_suite(text.format(checks=checks, regions=REGIONS, slots=4), "suite.yaml")
+    evidence = from_regions(measured(suite, Effect(slowdown=20.0)))
+    limits = report_view(evidence, judge(suite, evidence)).provenance.limits
+    told = [line.partition(":")[0] for line in limits if line.startswith("No check judges")]
+    assert told == [f"No check judges goodput at {stage}" for stage in unjudged]
 
 
 def test_part_of_a_region_is_made_once() -> None:

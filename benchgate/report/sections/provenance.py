@@ -20,6 +20,7 @@ from benchgate.report.sections.stages import Executions, StageRow
 from benchgate.suite.load import Load
 from benchgate.suite.quality import Compare, Shadow
 from benchgate.suite.schema import Suite, arms_of_stored, measured_arms
+from benchgate.suite.stages import region_name
 from benchgate.suite.workload import AdapterMix, Workload, shown_length
 
 _WORKERS_NAMED = 8
@@ -62,11 +63,11 @@ def provenance(
     terms: Terms,
 ) -> Provenance:
     """Collect facts of the run (and of the reference run), the machine and both deployments."""
-    run = evidence.run
+    run, suite = evidence.run, terms.suite(evidence.run)
     groups = [FactGroup("This run", tuple(_run_facts(run)))]
     if against is not None:
         groups.append(FactGroup("Reference run", tuple(_run_facts(against))))
-    groups.append(FactGroup("Workload and policy", tuple(_suite_facts(terms.suite(run), evidence, verdict))))
+    groups.append(FactGroup("Workload and policy", tuple(_suite_facts(suite, evidence, verdict))))
     groups.append(
         FactGroup("Machine of the import" if run.imported else "Machine", tuple(flatten_json(run.environment)))
     )
@@ -79,7 +80,10 @@ def provenance(
         groups=tuple(group for group in groups if group.facts),
         command=reproduce(run, verdict, against, terms),
         more=tuple(_more_commands(run, verdict, against, terms)),
-        limits=(*_limits(evidence, rows, verdict, against, terms), *unjudged_slo(rows, executions, verdict)),
+        limits=(
+            *_limits(evidence, rows, verdict, against, terms),
+            *unjudged_slo(rows, executions, verdict, tuple(suite.regions)),
+        ),
     )
 
 
@@ -316,11 +320,18 @@ def _more(workload: Workload) -> Iterator[str]:
         yield f"fields {', '.join(sorted(workload.body))}"
 
 
-def unjudged_slo(rows: Sequence[StageRow], executions: Executions, verdict: Verdict) -> Iterator[str]:
-    """Yield a sentence for each stage at which the candidate misses its SLO and no check judges that."""
+def unjudged_slo(
+    rows: Sequence[StageRow], executions: Executions, verdict: Verdict, regions: Sequence[str]
+) -> Iterator[str]:
+    """Yield a sentence for each stage at which the candidate misses its SLO and no check judges that.
+
+    Checks of all `regions` judge their stage.
+    """
     judged = {check.stage for check in verdict.checks if check.metric == "goodput"}
     for row in rows:
-        if row.role is not Arm.CANDIDATE or row.stage in judged or row.slo is None or row.target_ratio is None:
+        if row.role is not Arm.CANDIDATE or row.slo is None or row.target_ratio is None:
+            continue
+        if row.stage in judged or (regions and judged.issuperset(region_name(row.stage, one) for one in regions)):
             continue
         met = attainment(executions.get((row.stage, row.role), ()), row.slo)
         if met is None or met.share is None or met.share >= row.target_ratio:
