@@ -157,6 +157,20 @@ def test_the_only_task_is_allowed_what_the_check_over_all_tasks_allows() -> None
     assert (row.margin, row.outcome) == (0.05, check.outcome)
 
 
+def test_a_task_that_a_check_of_all_tasks_alone_judges_is_allowed_what_it_allows() -> None:
+    suite = suite_of([{"metric": "score", "margin": "2 points"}, MARGIN], ["a", "chrf"])
+    right, points = Answers([1.0] * 80), Answers([40.0 + i % 3 for i in range(60)], harness={"scale": "continuous"})
+    evidence = evidence_of(suite, {"a": (right, right), "chrf": (points, points)})
+    verdict = judge(suite, evidence)
+    checks = {check.metric: check for check in verdict.checks}
+    assert (checks["accuracy"].task, checks["score"].task) == (None, "chrf")
+    shown = {row.task: (row.margin, row.outcome) for row in task_rows(compare(evidence), verdict, suite)}
+    assert shown == {
+        "a": (0.05, checks["accuracy"].outcome),
+        "chrf": (checks["score"].margin, checks["score"].outcome),
+    }
+
+
 def test_a_task_without_a_check_has_an_interval_and_no_allowance() -> None:
     evidence, verdict = judged({"metric": "shadow_excess", "margin": "5 points"})
     rows = rows_of(evidence, verdict)

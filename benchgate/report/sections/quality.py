@@ -23,7 +23,8 @@ _COUNTER_ENDINGS = ("_s", "_bytes", "_count")
 """Harness entries that count something; all others are settings."""
 _SCORES_NOTE = (
     "Lost: only the baseline was right. Gained: only the candidate was right. Intervals are those of the task's check; "
-    "a task with nothing under “allowed” has no check. “All tasks” weighs each task equally."
+    "a task with nothing under “allowed” has no check of its own against the baseline. “All tasks” weighs each task "
+    "equally."
 )
 _FLIPS_NOTE = (
     "Flipped: lost or gained. {floor} Wrong → other wrong: both wrong, with different answers. Recovery: candidate's "

@@ -213,14 +213,14 @@ def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[T
     for task in (o.task for run in reversed(comparison.runs) for o in run.quality if o.repeat == 0):
         if not any(task in tasks for tasks in units.values()):
             units[task] = (task,)
-    stages = Counter(map(stage_of_task, units))  # a check on all tasks judges the only one
+    binary = [name for name, tasks in units.items() if not _is_continuous(comparison, tasks)]
+    stages = Counter(map(stage_of_task, binary))  # a check of the accuracy over all tasks judges the only one
     rows = [
         row
         for name, tasks in units.items()
-        for row in _of_unit(comparison, verdict, name, tasks, whole=stages[stage_of_task(name)] == 1)
+        for row in _of_unit(comparison, verdict, name, tasks, whole=name in binary and stages[stage_of_task(name)] == 1)
     ]
-    continuous = {row.task for row in rows if row.counts.continuous}
-    right_or_wrong = {n: tasks for n, tasks in units.items() if n not in continuous and stage_of_task(n) is None}
+    right_or_wrong = {name: units[name] for name in binary if stage_of_task(name) is None}
     if len(right_or_wrong) > 1:
         by_unit = [
             pooled_tasks(
@@ -231,8 +231,16 @@ def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[T
             for name, tasks in right_or_wrong.items()
         ]
         found = _figures(comparison, right_or_wrong, verdict, "all tasks")
-        rows.append(_row(pooled_tasks(by_unit, "all tasks"), found, _check_of(verdict, None), pooled=True))
+        check = _check_of(verdict, None, whole=True)
+        rows.append(_row(pooled_tasks(by_unit, "all tasks"), found, check, pooled=True))
     return tuple(rows)
+
+
+def _is_continuous(comparison: Comparison, tasks: tuple[str, ...]) -> bool:
+    return any(
+        is_continuous(comparison.baseline_quality(task)) or is_continuous(comparison.candidate_quality(task))
+        for task in tasks
+    )
 
 
 def _of_unit(
@@ -260,16 +268,18 @@ def _figures(
         return cannot
 
 
-def _check_of(verdict: Verdict, task: str | None, *, whole: bool = False) -> CheckResult | None:
-    """Return the check that judges a task; for all tasks together the one that names none.
+def _check_of(verdict: Verdict, task: str | None, *, whole: bool) -> CheckResult | None:
+    """Return the check that judges a task against the baseline; None if there is none.
 
-    `whole`: this is the only task, or the only one at its stage.
+    `whole`: these are all tasks that are right or wrong, or the only one (at its stage). A check of the accuracy that
+    names no task judges them; a check of the score always names its task.
     """
     stage = None if task is None else stage_of_task(task)
     of_scores = [c for c in verdict.checks if c.metric in ("accuracy", "score") and c.scale is Scale.DIFFERENCE]
     of_scores = [c for c in of_scores if c.stage == stage]
-    own = next((check for check in of_scores if check.task == task), None)
-    return own or next((check for check in of_scores if whole and check.task is None), None)
+    own = [check for check in of_scores if task is not None and check.task == task]
+    of_all = [check for check in of_scores if whole and check.task is None and check.metric == "accuracy"]
+    return next(iter((*own, *of_all)), None)
 
 
 def _row(counts: TaskSummary, found: TaskFigures | CannotJudge, check: CheckResult | None, *, pooled: bool) -> TaskRow:
