@@ -10,11 +10,13 @@ from benchgate.escape import one_line
 from benchgate.model.records import ErrorClass
 from benchgate.model.verdict import Outcome
 from benchgate.report.display import MARKS, NOT_APPLICABLE
+from benchgate.report.display import level as confidence_level
 from benchgate.report.screen import STYLES, Cell, Screen, Style, table_lines
 from benchgate.units import as_written, beside, show_duration, show_number, show_percent
 
 _LABEL_WIDTH = 12
 _INDENT = "  "
+_LOWER_ALPHA = 0.05  # of the lower bound of goodput
 _LATENCIES = {"ttft_s": "TTFT", "ttfot_s": "TTFT of the answer", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "E2E"}
 _QUANTILES = ("p50", "p90", "p95", "p99", "max")
 _BESIDE = {"warmup": "of warm-up", "ramp": "of the ramp"}
@@ -220,7 +222,16 @@ def _verdict(verdict: Document, screen: Screen) -> Iterator[str]:
     if verdict.get("goodput_lower") is not None:
         ends = (verdict["goodput_lower"], verdict["goodput_upper"])
         bounds = " to ".join(beside(show_percent, end, verdict["target_ratio"]) for end in ends)
-        yield from screen.wrapped(f"goodput is {bounds} (one-sided 95% bounds)", "  ", Style.DIM)
+        where = f" in {verdict['region']}" if "region" in verdict else ""
+        yield from screen.wrapped(f"goodput{where} is {bounds} ({_levels(verdict['upper_alpha'])})", "  ", Style.DIM)
+
+
+def _levels(upper_alpha: float) -> str:
+    """Return the levels of both bounds of goodput; a region's upper one has a level of its own."""
+    if upper_alpha == _LOWER_ALPHA:
+        return "one-sided 95% bounds"
+    lower, upper = confidence_level(_LOWER_ALPHA), confidence_level(upper_alpha)
+    return f"one-sided bounds, the lower at {lower} and the upper at {upper}"
 
 
 def render_search(document: Document, screen: Screen) -> str:

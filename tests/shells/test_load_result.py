@@ -90,6 +90,7 @@ LOAD: dict[str, Any] = {
         "target_ratio": 0.95,
         "goodput_lower": 0.871,
         "goodput_upper": 0.919,
+        "upper_alpha": 0.05,
     },
 }  # fmt: skip
 

@@ -247,6 +247,18 @@ def test_shards_with_a_region_have_figures_and_a_verdict_of_their_own(tmp_path: 
     assert "over the quickest" in shown and "us" in shown
 
 
+def test_bounds_of_the_region_that_decides_are_told_as_its_own_at_their_level(tmp_path: Path) -> None:
+    regions, late_ns = {0: "eu", 1: "us", 2: "eu", 3: "us"}, {1: 360_000_000, 3: 360_000_000}
+    slow = {"options": {**OPTIONS, "slo": "ttft=600ms"}}
+    leave(tmp_path, 4, region=regions, late_ns=late_ns, stage={shard: slow for shard in range(4)})
+    document: Any = merge_shards([str(tmp_path)])
+    verdict, us = document["verdict"], document["regions"]["us"]["verdict"]
+    assert (verdict["outcome"], verdict["region"], verdict["upper_alpha"]) == ("BLOCK", "us", 0.025)
+    assert verdict["goodput_upper"] == us["goodput_upper"] < 0.95
+    shown = " ".join(render_load(document, Screen(100)).split())
+    assert "goodput in us is " in shown and "97.5 %" in shown and "95% bounds" not in shown
+
+
 def test_shard_without_a_region_among_others_makes_the_load_invalid(tmp_path: Path) -> None:
     leave(tmp_path, 2, region={0: "eu"})
     document: Any = merge_shards([str(tmp_path)])

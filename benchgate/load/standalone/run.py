@@ -356,7 +356,7 @@ def with_regions(
     for name, one in regions.items() if options.slo is not None else ():
         verdict = one["verdict"]
         if Outcome(verdict["outcome"]).severity > Outcome(found["verdict"]["outcome"]).severity:
-            found["verdict"] = {**verdict, "reason": f"in {name}: {verdict['reason']}"}
+            found["verdict"] = {**verdict, "region": name, "reason": f"in {name}: {verdict['reason']}"}
     return found
 
 
@@ -423,13 +423,13 @@ def _verdict(misses: Counts, invalid: str | None, regions: int = 1) -> dict[str,
     One of several `regions` is a breach by limits at 5 % / `regions`, since any of them decides (Bonferroni).
     """
     outcome, lower, upper, method, needed = Outcome.INVALID, None, None, None, None
-    reason = invalid
+    reason, upper_alpha = invalid, _ALPHA / regions
     if reason is None:
         from benchgate.stats.clusters import sample_size_to_decide
 
         counts = misses.kept, misses.totals
         limits, method = _limits(*counts, _ALPHA)
-        lower, upper = limits.lower, _limits(*counts, _ALPHA / regions)[0].upper
+        lower, upper = limits.lower, _limits(*counts, upper_alpha)[0].upper
         if lower >= _TARGET_RATIO:
             outcome, standing = Outcome.PASS, "which shows"
         elif upper < _TARGET_RATIO:
@@ -448,6 +448,7 @@ def _verdict(misses: Counts, invalid: str | None, regions: int = 1) -> dict[str,
         "target_ratio": _TARGET_RATIO,
         "goodput_lower": lower,
         "goodput_upper": upper,
+        "upper_alpha": upper_alpha,
         "method": method,
         "requests_needed": needed,
     }
