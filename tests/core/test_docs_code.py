@@ -92,6 +92,7 @@ def test_inputs_of_workflows_exist() -> None:
         document = YAML(typ="safe", pure=True).load((ROOT / name.lstrip("/")).read_text(encoding="utf-8"))
         known = document.get("on", {}).get("workflow_call", document)
         assert inputs - {*known.get("inputs", ()), *known.get("secrets", ())} == set(), name
+        assert {name for name, value in known["inputs"].items() if value.get("required")} <= inputs, name
 
 
 def test_messages_of_troubleshooting_are_those_of_the_package() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.fakes.action_steps import ACTION, GATE, ROOT, read_yaml, run_shell, s
 
 pytestmark = pytest.mark.beside
 
+ATTEST = read_yaml(ROOT / ".github/workflows/attest.yml")["jobs"]["attest"]
+KEEP = read_yaml(ROOT / ".github/workflows/history.yml")["jobs"]["keep"]
 DEMO = read_yaml(ROOT / ".github/workflows/gate-demo.yml")
 SETUP = read_yaml(ROOT / ".github/actions/setup/action.yml")
 GATE_JOBS = GATE["jobs"]
@@ -109,6 +112,32 @@ def test_later_jobs_take_the_very_evidence_that_the_gate_left_and_nothing_else_o
     assert step["if"] == "${{ inputs.evidence-id != '' }}"  # without an id everything would be downloaded
 
 
+def test_later_workflows_take_the_artifacts_of_the_gates_own_jobs_by_their_ids() -> None:
+    assert GATE_JOBS["promote"]["outputs"] == {"promoted-id": "${{ steps.promoted.outputs.artifact-id }}"}
+    assert step_named(GATE_JOBS["promote"], "promoted")["with"]["path"] == "promoted"
+    handed = {"evidence-id": "gate", "promoted-id": "promote"}
+    outputs = GATE["on"]["workflow_call"]["outputs"]
+    assert {name: outputs[name]["value"] for name in handed} == {
+        name: f"${{{{ jobs.{job}.outputs.{name} }}}}" for name, job in handed.items()
+    }
+    evidence, kept = step_named(ATTEST, "evidence")["with"], step_named(KEEP, "kept")["with"]
+    assert evidence == {"artifact-ids": "${{ inputs.evidence-id }}", "path": "evidence"}
+    assert kept == {"artifact-ids": "${{ inputs.evidence-id }},${{ inputs.promoted-id }}", "path": "kept"}
+    for name in handed:
+        assert DEMO["jobs"]["history"]["with"][name] == f"${{{{ needs.gate.outputs.{name} }}}}"
+    assert DEMO["jobs"]["attest"]["with"]["evidence-id"] == "${{ needs.gate.outputs.evidence-id }}"
+
+
+@pytest.mark.parametrize("job", [ATTEST, KEEP], ids=["attest", "history"])
+@pytest.mark.parametrize(("evidence_id", "green"), [("5712033541", True), ("", False), ("benchgate-evidence", False)])
+def test_later_workflows_refuse_whatever_is_no_id(
+    tmp_path: Path, job: dict[str, Any], evidence_id: str, green: bool
+) -> None:
+    first, *_ = job["steps"]
+    assert first["env"] == {"EVIDENCE_ID": "${{ inputs.evidence-id }}"}
+    assert run_shell(tmp_path, first["run"], {"EVIDENCE_ID": evidence_id}).green is green
+
+
 def test_the_reusable_workflow_hands_the_action_inputs_that_it_has() -> None:
     assert set(step_named(GATE_JOBS["gate"], "gate")["with"]) <= set(ACTION["inputs"])
 
@@ -117,7 +146,8 @@ def test_the_reusable_workflow_hands_the_action_inputs_that_it_has() -> None:
 def test_the_demo_calls_the_reusable_workflows_as_they_can_be_called(name: str) -> None:
     job = DEMO["jobs"][name]
     called = read_yaml(ROOT / job["uses"])
-    assert set(job["with"]) <= set(called["on"]["workflow_call"]["inputs"])
+    takes = called["on"]["workflow_call"]["inputs"]
+    assert {name for name, value in takes.items() if value.get("required")} <= set(job["with"]) <= set(takes)
     for inner in called["jobs"].values():  # GitHub refuses to start a call that permits less than its jobs ask for
         assert dict(inner.get("permissions") or {}).items() <= job["permissions"].items()
 

@@ -122,7 +122,7 @@ def test_a_verdict_that_one_job_knew_of_a_run_stays_when_another_pushes_that_run
 
 @pytest.mark.parametrize("folders", [[""], ["benchgate-evidence", "benchgate-promoted"]], ids=["one artifact", "two"])
 def test_a_run_is_kept_whether_it_was_promoted_or_not(tmp_path: Path, remote: Path, folders: list[str]) -> None:
-    """download-artifact gives two artifacts of a pattern a folder each, and one alone none."""
+    """download-artifact gives two artifacts a folder each, and one alone none."""
     for folder in folders:
         bundle(tmp_path / "kept" / folder, RUNS[0])
         (tmp_path / "kept" / folder / "statement.intoto.json").touch()
