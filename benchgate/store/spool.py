@@ -309,6 +309,8 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
     """
     with spool_lock(path):
         spooled = read_spool(path)
+        if rows.read_run(spooled.header.run, spooled.header.arms).keeps_texts:
+            database.restrict()
         # A copy of the spool has a lock of its own: that the run is measured is known by the run's lock. This process
         # holds it already where it resumes the run.
         lock = nullcontext() if locks.is_held(spooled.run_id) else locks.hold(spooled.run_id)

@@ -219,6 +219,17 @@ def test_whole_run_comes_into_another_store_and_twice_changes_nothing(
         assert_same_requests(left.requests, right.requests)
 
 
+@pytest.mark.parametrize(("store_text", "mode"), [(True, 0o600), (False, 0o644)])
+def test_store_that_takes_texts_of_users_from_a_spool_is_its_owners_alone(
+    local: Store, spool: Path, tmp_path: Path, store_text: bool, mode: int
+) -> None:
+    kept = spooled(local, spool, make_run(suite={"shadow": {"store_text": store_text}}))
+    with Store.open(str(tmp_path / "other.db")) as other:
+        (tmp_path / "other.db").chmod(0o644)
+        assert other.recover(kept).added == ROWS
+    assert (tmp_path / "other.db").stat().st_mode & 0o777 == mode
+
+
 def test_run_that_is_still_measured_is_left_alone(local: Store, spool: Path) -> None:
     writer = local.begin_run(run := make_run(), PLAN, spool=spool)
     for bring in (local.recover, lambda path: local.reopen_run(run.id, spool=path)):
@@ -345,7 +356,7 @@ def test_line_that_says_what_no_run_says_is_an_error_with_its_line(
     ("old", "new", "says"),
     [
         (b'"suite_name":"smoke"', b'"suite_name":"\\u001b[2J"', "its suite_name is .* expected no control character"),
-        (b'"environment":"{', b'"environment":"[', "it cannot be read"),
+        (b'"environment":"{', b'"environment":"[', "its row or that of an arm cannot be read"),
         (b'"started_at":"2026-', b'"started_at":"20-', "expected an instant in UTC"),
         (b'"seed":9223372036854775807', b'"seed":9223372036854775808', "its seed has more than 64 bits"),
         (b'"id":"', b'"id":"../', "not a UUID in small letters"),
