@@ -25,12 +25,13 @@ from sqlalchemy.types import TypeDecorator
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model import codec
 from benchgate.model.records import ColumnMap, TextColumn
-from benchgate.system import atomic_file, lacking
+from benchgate.system import OWNER_ONLY, atomic_file, lacking
 
 VARIABLE = "BENCHGATE_RAW_RECORDS"
 PARQUET = "parquet/1"
 _MARK, _MAGIC = b"benchgate-raw-records:", b"PAR1"
 _STARTS, _LISTS = "chunk_start", "chunk_ns"
+_USERS_TEXT = "prompt_text"  # of a shadow comparison
 
 
 def encode(columns: ColumnMap) -> tuple[str, bytes]:
@@ -152,11 +153,17 @@ class RawBytes(TypeDecorator[bytes]):
 def _write(store: Any, place: str, data: bytes) -> None:
     """Write a whole file or none: object stores do so by themselves, a folder needs a file that takes its place."""
     if "file" in (store.protocol if isinstance(store.protocol, tuple) else (store.protocol,)):
-        with atomic_file(Path(place)) as file:
+        with atomic_file(Path(place), mode=OWNER_ONLY if _may_hold_texts(data) else 0o666) as file:
             file.write(data)
     else:
         store.makedirs(place.rpartition("/")[0], exist_ok=True)
         store.pipe_file(place, data)
+
+
+def _may_hold_texts(data: bytes) -> bool:
+    import pyarrow.parquet as pq
+
+    return _USERS_TEXT in pq.read_schema(BytesIO(data)).names
 
 
 def names_of(connection: Connection, tables: Iterable[Any], run_id: str) -> list[str]:

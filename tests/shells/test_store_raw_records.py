@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,16 @@ from benchgate.store.repository import Store
 from benchgate.store.retention import Policy
 from benchgate.store.stored_run import most_unpacked
 from benchmarks.gate_million import answered
-from tests.shells.store_samples import DONE_AT, NASTY, PLAN, assert_same_requests, make_load, make_run, write_run
+from tests.shells.store_samples import (
+    DONE_AT,
+    NASTY,
+    PLAN,
+    assert_same_requests,
+    make_load,
+    make_run,
+    make_shadow,
+    write_run,
+)
 
 pytest_plugins = ["tests.shells.store_databases"]
 
@@ -86,6 +96,17 @@ def test_texts_that_are_no_unicode_survive(store: Store, folder: Path) -> None:
     nasty = TextColumn.of([NASTY, None, ""])
     object.__setattr__(columns, "error_detail", nasty)
     assert list(store.evidence(stored(store, columns)).load[0].requests.error_detail) == [NASTY, None, ""]
+
+
+def test_a_file_with_texts_of_users_is_its_owners_alone(store: Store, folder: Path) -> None:
+    writer, old = store.begin_run(make_run(), PLAN), os.umask(0o022)
+    try:
+        for record in (make_load(), make_shadow()):
+            writer.add(record)
+    finally:
+        os.umask(old)
+    others = {b"Hi?" in file.read_bytes(): file.stat().st_mode & 0o044 for file in folder.rglob("*.parquet")}
+    assert others == {False: 0o044, True: 0}
 
 
 def test_a_file_is_a_table_with_lists_of_arrivals(store: Store, folder: Path) -> None:
