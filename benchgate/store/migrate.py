@@ -7,6 +7,7 @@ kept beside it; an older Postgres store serves others too and is upgraded only o
 from __future__ import annotations
 
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -227,6 +228,7 @@ def _prepare_file(database: Database, path: Path, found: _Found) -> Path | None:
         if mode != "wal":
             raise StoreError(f"the store {path} cannot keep a write-ahead log here; put it on a local disk")
         if backup is not None:
+            backup.touch(mode=stat.S_IMODE(path.stat().st_mode), exist_ok=False)
             try:
                 with closing(sqlite3.connect(backup)) as copy:
                     plain.backup(copy)

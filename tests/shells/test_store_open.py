@@ -186,10 +186,12 @@ def test_older_sqlite_store_with_runs_is_copied_then_upgraded(next_schema: str, 
         for end in ("", "-wal", "-shm"):
             path.with_name(path.name + end).unlink(missing_ok=True)
         shutil.copy(FROZEN, path)
+        path.chmod(0o600)  # as of a store with texts of users
         with Store.open(str(path)) as store:
             assert store.evidence(frozen_run().id).shadow == make_shadow()
     first, second = (path.with_name(f"benchgate.db.schema-0001.backup{end}") for end in ("", ".2"))
     for copy in (first, second):
+        assert copy.stat().st_mode & 0o777 == 0o600
         with sqlite3.connect(copy) as connection:
             assert connection.execute("SELECT version_num FROM benchgate_schema").fetchone() == ("0001",)
             assert connection.execute("SELECT label FROM run").fetchone() == ("frozen",)
