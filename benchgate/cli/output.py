@@ -435,7 +435,10 @@ def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> I
     context = verdict_context(decision, code, report_url=output.report_url, report=output.report, suite=output.suite)
     for form, file in output.files:
         try:
-            write_whole(file, rendered(form, context, decision.report).encode(), f"the verdict as {form}")
+            private = form is Output.HTML and decision.keeps_texts
+            write_whole(
+                file, rendered(form, context, decision.report).encode(), f"the verdict as {form}", private=private
+            )
             inform(f"{form}: {file}")
         except PublishError as error:
             yield str(error)

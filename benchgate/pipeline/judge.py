@@ -55,6 +55,11 @@ class Decision:
         """Return the verdict's own exit code, on the terms it was requested on."""
         return self.terms.exit_code(self.verdict)
 
+    @property
+    def keeps_texts(self) -> bool:
+        """Return True if the HTML report may show prompts and answers of users."""
+        return any(one.run.keeps_texts for one in (self.evidence, self.reference) if one is not None)
+
     @cached_property
     def report(self) -> Report:
         """Return the report, each part of which is built once."""
@@ -179,8 +184,7 @@ def report_html(decision: Decision, *, in_site: bool = False) -> str:
 def write_report(decision: Decision, path: Path) -> str:
     """Write the HTML report and return its SHA-256. Raises PublishError when writing fails."""
     data = credentials.redact_bytes(report_html(decision).encode())
-    runs = [one.run for one in (decision.evidence, decision.reference) if one is not None]
-    write_whole(path, data, "the report", private=any(run.keeps_texts for run in runs))
+    write_whole(path, data, "the report", private=decision.keeps_texts)
     return hashlib.sha256(data).hexdigest()
 
 

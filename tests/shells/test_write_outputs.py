@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from xml.etree import ElementTree
@@ -214,6 +215,18 @@ def test_a_file_that_cannot_be_written_costs_the_promotion_and_not_the_verdict(
     assert json.loads(told.out)["exit_code"] == 13
     assert "the verdict stands, but the verdict as junit could not be written" in told.err
     assert (tmp_path / "b.json").exists()
+
+
+@pytest.mark.parametrize(("store_text", "others"), [(True, 0), (False, 0o044)])
+def test_a_page_with_texts_of_users_is_its_owners_alone(tmp_path: Path, store_text: bool, others: int) -> None:
+    made, old = decision(), os.umask(0o022)
+    made.evidence.run.suite["shadow"]["store_text"] = store_text  # type: ignore[index]
+    paths = [tmp_path / "a.html", tmp_path / "b.html", tmp_path / "c.xml"]
+    try:
+        finish(made, OutputOptions(report=paths[0], files=((Output.HTML, paths[1]), (Output.JUNIT, paths[2]))))
+    finally:
+        os.umask(old)
+    assert [path.stat().st_mode & 0o077 for path in paths] == [others, others, 0o044]
 
 
 def test_each_host_s_form_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:
