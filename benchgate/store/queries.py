@@ -20,7 +20,7 @@ from benchgate.model.deployment import Arm, engine_label, hardware_label, model_
 from benchgate.model.history import Promotion, promotion_labels
 from benchgate.model.run import MetricRow, Run, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import clock, results, rows, tables
+from benchgate.store import clock, raw_records, results, rows, tables
 from benchgate.store.database import fetch
 from benchgate.store.evidence import MEASURED
 from benchgate.store.rows import Row
@@ -172,7 +172,8 @@ def contents(connection: Connection, run_id: str) -> list[Contents]:
     """Return the rows and bytes of a run's observations, in the order in which they were first measured."""
     seen = tables.observation.c
     place = func.coalesce(seen.stage, seen.task)
-    counted = func.count(seen.block.distinct()), func.sum(seen.n_rows), func.sum(func.length(seen.data))
+    n_bytes = func.sum(raw_records.n_bytes(connection, seen.data))
+    counted = func.count(seen.block.distinct()), func.sum(seen.n_rows), n_bytes
     query = select(seen.kind, place, *counted).where(seen.run_id == run_id, seen.kind.in_(MEASURED))
     rows = connection.execute(query.group_by(seen.kind, place).order_by(func.min(seen.seq)))
     return [Contents(kind, where, blocks, int(n), int(size)) for kind, where, blocks, n, size in rows]

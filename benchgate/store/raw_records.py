@@ -1,8 +1,8 @@
 """Raw records outside of the database: Parquet files in a folder or an object store, named by their SHA-256.
 
 With `BENCHGATE_RAW_RECORDS` (a path or URL) the records of new observations are written there, and their row holds the
-name of the file alone. Whoever reads them needs the same variable. A row never names a place, so that a store which
-somebody else filled cannot make benchgate read another file.
+name and size of the file alone. Whoever reads them needs the same variable. A row never names a place, so that a store
+which somebody else filled cannot make benchgate read another file.
 
 A file has a column for each of the record's. Arrivals of chunks (`chunk_start`, `chunk_ns`) are one column of lists.
 Records of any other shape stay in the database.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, LargeBinary, func, select, type_coerce
+from sqlalchemy import BigInteger, ColumnElement, Connection, LargeBinary, Text, case, cast, func, select, type_coerce
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -30,6 +30,7 @@ from benchgate.system import OWNER_ONLY, atomic_file, lacking
 VARIABLE = "BENCHGATE_RAW_RECORDS"
 PARQUET = "parquet/1"
 _MARK, _MAGIC = b"benchgate-raw-records:", b"PAR1"
+_NAME_CHARS = 64
 _STARTS, _LISTS = "chunk_start", "chunk_ns"
 _USERS_TEXT = "prompt_text"  # of a shadow comparison
 
@@ -124,7 +125,7 @@ class RawBytes(TypeDecorator[bytes]):
     cache_ok = True
 
     def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        """Write a file and return its name. Raises StoreError."""
+        """Write a file and return its name and size. Raises StoreError."""
         if value is None or not value.startswith(_MAGIC) or not os.environ.get(VARIABLE):
             return value
         name = codec.digest(value)
@@ -134,13 +135,13 @@ class RawBytes(TypeDecorator[bytes]):
                 _write(store, place, value)
         except Exception as error:  # each store has errors of its own
             raise _unreachable(error) from error
-        return _MARK + name.encode()
+        return _MARK + f"{name}:{len(value)}".encode()
 
     def process_result_value(self, value: Any | None, dialect: Dialect) -> bytes | None:
         """Read the file of a row. Raises StoreError."""
         if value is None or not bytes(value).startswith(_MARK):
             return value
-        name = bytes(value)[len(_MARK) :].decode("ascii", "replace")
+        name = bytes(value)[len(_MARK) :].decode("ascii", "replace").partition(":")[0]
         if not os.environ.get(VARIABLE):
             raise StoreError(f"raw records of this store are files; set {VARIABLE} to the place where they are")
         try:
@@ -166,13 +167,26 @@ def _may_hold_texts(data: bytes) -> bool:
     return _USERS_TEXT in pq.read_schema(BytesIO(data)).names
 
 
+def n_bytes(connection: Connection, data: ColumnElement[bytes]) -> ColumnElement[int]:
+    """Return the size of a row's raw records, in the row or in its file, as an expression of this database."""
+    size = func.substr(type_coerce(data, LargeBinary), len(_MARK) + _NAME_CHARS + len(":") + 1)
+    if connection.dialect.name == "sqlite":
+        number = cast(cast(size, Text), BigInteger)  # of anything else than a number 0
+    else:
+        number = cast(func.substring(func.encode(size, "escape"), "^[0-9]{1,18}$"), BigInteger)
+    return case((_is_file(data), func.coalesce(number, 0)), else_=func.length(data))
+
+
+def _is_file(data: ColumnElement[bytes]) -> ColumnElement[bool]:
+    return func.substr(type_coerce(data, LargeBinary), 1, len(_MARK)) == _MARK
+
+
 def names_of(connection: Connection, tables: Iterable[Any], run_id: str) -> list[str]:
     """Return the names of the files that hold records of this run and of no other."""
     names: set[str] = set()
     kept: set[str] = set()
     for table in tables:  # imported rows hold their bytes: a file of such a name is another store's
-        is_file = func.substr(type_coerce(table.c.data, LargeBinary), 1, len(_MARK)) == _MARK
-        of_files = select(table.c.sha256).where(table.c.codec == PARQUET, is_file)
+        of_files = select(table.c.sha256).where(table.c.codec == PARQUET, _is_file(table.c.data))
         names |= set(connection.scalars(of_files.where(table.c.run_id == run_id)))
     for table in tables:
         others = select(table.c.sha256).where(table.c.run_id != run_id, table.c.sha256.in_(names))
@@ -193,7 +207,7 @@ def remove(names: Iterable[str]) -> None:
 
 
 def _place(name: str) -> tuple[Any, str]:
-    if len(name) != 64 or set(name) - set("0123456789abcdef"):
+    if len(name) != _NAME_CHARS or set(name) - set("0123456789abcdef"):
         raise ValueError(f"{name[:80]!r} is no SHA-256")
     _require("fsspec", "object-storage")
     import fsspec  # type: ignore[import-untyped]  # it has no types

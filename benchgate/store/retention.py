@@ -189,12 +189,13 @@ def _raw_sizes(connection: Connection) -> dict[str, tuple[int, int, int]]:
     """Return rows, records and bytes of each run's raw records."""
     sizes: dict[str, tuple[int, int, int]] = {}
     for table in _RAW_TABLES:
-        counted = func.count(), func.sum(table.c.n_rows), func.sum(func.length(table.c.data))
-        for run_id, n_rows, records, n_bytes in connection.execute(
+        n_bytes = raw_records.n_bytes(connection, table.c.data)
+        counted = func.count(), func.sum(table.c.n_rows), func.sum(n_bytes)
+        for run_id, n_rows, records, size in connection.execute(
             select(table.c.run_id, *counted).group_by(table.c.run_id)
         ):
             before = sizes.get(run_id, (0, 0, 0))
-            sizes[run_id] = before[0] + n_rows, before[1] + int(records), before[2] + int(n_bytes)
+            sizes[run_id] = before[0] + n_rows, before[1] + int(records), before[2] + int(size)
     return sizes
 
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Select, Table, delete, func, insert, select, 
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.run import REPLICAS, RESUMED, Run, RunStatus
-from benchgate.store import rows, tables
+from benchgate.store import raw_records, rows, tables
 from benchgate.store.database import fetch
 
 ORDERED_TABLES = (tables.observation, tables.telemetry, tables.event)
@@ -266,8 +266,9 @@ def remove_raw(connection: Connection, run_id: str, *, removed_at: str, reason: 
     stones = []
     for table, sealed in RAW:
         columns = [table.c[name] for name in sealed]
-        query = select(*columns, func.length(table.c.data).label("n_bytes")).where(table.c.run_id == run_id)
-        for row in fetch(connection, query.order_by(table.c.seq)):
+        n_bytes = raw_records.n_bytes(connection, table.c.data).label("n_bytes")
+        query = select(*columns, n_bytes).where(table.c.run_id == run_id).order_by(table.c.seq)
+        for row in fetch(connection, query):
             stone = {name: row[name] for name in ("seq", "sha256", "n_bytes")}
             stone["sealed"] = rows.to_json([row[name] for name in sealed], "a tombstone")
             stone |= {"of_table": table.name, "run_id": run_id, "removed_at": removed_at, "reason": reason}

@@ -167,6 +167,21 @@ def test_gc_removes_files_that_no_other_run_has(store: Store, folder: Path) -> N
     assert len(before) == 2 and len(after) == 1 and after < before
 
 
+def test_sizes_are_those_of_the_files_and_stay_in_the_tombstones(store: Store, folder: Path, tmp_path: Path) -> None:
+    old = stored(store, answered(200, 4, 1.0, np.random.default_rng(1)))
+    (file,) = folder.rglob("*.parquet")
+    stored(store, answered(20, 4, 1.0, np.random.default_rng(2)))
+    size = file.stat().st_size
+    assert [one.n_bytes for one in store.contents(old)] == [size]
+    (spare,) = store.sizes("2028-01-01T00:00:00Z").expendable
+    with Store.open(str(tmp_path / "copy.db")) as copy:  # which has the bytes in its rows
+        assert all(one.problem is None for one in copy_store(store._database, copy._database))
+        assert [one.n_bytes for one in copy.contents(old)] == [size]
+    (gone,) = store.remove_raw([spare], now=DONE_AT, reason="store gc").runs
+    assert (removal := store.removal(old)) is not None
+    assert (gone.run_id, gone.n_bytes, removal.n_bytes) == (old, size, size)
+
+
 @pytest.mark.parametrize("cleaned", ["origin", "copy"])
 def test_gc_of_one_store_leaves_the_records_of_runs_that_another_imported(
     store: Store, folder: Path, tmp_path: Path, cleaned: str
@@ -205,7 +220,7 @@ def test_a_row_cannot_name_another_file(tmp_path: Path, folder: Path, name: str)
         stored(store)
         with store._database.writing() as connection:
             connection.execute(text("DROP TRIGGER observation_no_update"))
-            mark = f"benchgate-raw-records:{name}".encode()
+            mark = f"benchgate-raw-records:{name}:1".encode()
             connection.execute(text("UPDATE observation SET data = :data"), {"data": mark})
         with pytest.raises(StoreError, match="is no SHA-256"):
             store.evidence(store.runs()[0].id)
