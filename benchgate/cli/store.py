@@ -444,7 +444,9 @@ def _removal_lines(removed: Removed, kept: Mapping[str, int], screen: Screen, *,
     if rows:
         headings = ("run", "ended", "suite", "label", "rows", "records", "size")
         yield from fitting_table(screen, headings, rows, right=(4, 5, 6))
-    yield from screen.folded(f"{run_id}  stays: {why}" for run_id, why in removed.stayed)
+    gone = {run.run_id for run in removed.runs}
+    for run_id, why in removed.stayed:
+        yield from screen.folded([f"{run_id}  stays{' in part' if run_id in gone else ''}: {why}"])
     size = show_size(sum(run.n_bytes for run in removed.runs))
     number, what = len(removed.runs), "run" if len(removed.runs) == 1 else "runs"
     yield f"raw records of {number:,} {what}, {size}, {'would be removed' if dry_run else 'removed'}"

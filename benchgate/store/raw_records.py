@@ -195,15 +195,20 @@ def names_of(connection: Connection, tables: Iterable[Any], run_id: str) -> list
 
 
 def remove(names: Iterable[str]) -> None:
-    """Remove files that no row names any more. Raises StoreError."""
-    for name in names:
-        if os.environ.get(VARIABLE):
-            try:
-                store, place = _place(name)
-                if store.exists(place):
-                    store.rm_file(place)
-            except Exception as error:
-                raise _unreachable(error) from error
+    """Remove files that no row names any more, all that can be. Raises StoreError with the names of the others."""
+    stayed: dict[str, Exception] = {}
+    for name in names if os.environ.get(VARIABLE) else ():
+        try:
+            store, place = _place(name)
+            if store.exists(place):
+                store.rm_file(place)
+        except Exception as error:  # noqa: BLE001 - each store has errors of its own
+            stayed[name] = error
+    if stayed:
+        files = ", ".join(_path_of(name) for name in stayed)
+        where, first = os.environ[VARIABLE], next(iter(stayed.values()))
+        reason = f"{type(first).__name__}: {first}"
+        raise StoreError(f"files at {where} cannot be removed: {reason}; remove them yourself: {files}") from first
 
 
 def _place(name: str) -> tuple[Any, str]:
@@ -213,7 +218,11 @@ def _place(name: str) -> tuple[Any, str]:
     import fsspec  # type: ignore[import-untyped]  # it has no types
 
     store, root = fsspec.core.url_to_fs(os.environ[VARIABLE])
-    return store, f"{root.rstrip('/')}/{name[:2]}/{name}.parquet"
+    return store, f"{root.rstrip('/')}/{_path_of(name)}"
+
+
+def _path_of(name: str) -> str:
+    return f"{name[:2]}/{name}.parquet"
 
 
 def _require(library: str, extra: str) -> None:

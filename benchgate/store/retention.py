@@ -65,7 +65,10 @@ class RemovableRun:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Result of a removal: the runs whose raw records went, and the reasons why others kept theirs."""
+    """Result of a removal: the runs whose raw records went, and what stayed of which run, with its reason.
+
+    A run is in both where its rows went and a file of its records could not be removed.
+    """
 
     runs: tuple[RemovableRun, ...]
     stayed: tuple[tuple[str, str], ...]
@@ -118,8 +121,11 @@ def remove(database: Database, runs: Sequence[RemovableRun], *, now: str, reason
                 continue
             files = raw_records.names_of(connection, _RAW_TABLES, run.run_id)
             stored_run.remove_raw(connection, run.run_id, removed_at=now, reason=reason)
-        raw_records.remove(files)
         gone.append(run)
+        try:
+            raw_records.remove(files)
+        except StoreError as error:
+            stayed.append((run.run_id, error.message))
     return Removed(tuple(gone), tuple(stayed))
 
 

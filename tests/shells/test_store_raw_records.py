@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]  # it has no types
 from sqlalchemy import LargeBinary, select, text, type_coerce
 from sqlalchemy.dialects import sqlite
 
@@ -180,6 +181,33 @@ def test_sizes_are_those_of_the_files_and_stay_in_the_tombstones(store: Store, f
     (gone,) = store.remove_raw([spare], now=DONE_AT, reason="store gc").runs
     assert (removal := store.removal(old)) is not None
     assert (gone.run_id, gone.n_bytes, removal.n_bytes) == (old, size, size)
+
+
+def test_gc_goes_on_behind_a_file_that_cannot_be_removed_and_names_it(
+    store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = store.begin_run(run := make_run(), PLAN)
+    for block in range(2):
+        columns = answered(20, 4, 1.0, np.random.default_rng(block))
+        writer.add(LoadObservation("c4", Arm.CANDIDATE, block, 0, columns, 9.0, ClientUse(1.0, 9.0, 1)))
+    writer.finish(RunStatus.COMPLETE, DONE_AT)
+    kept, removed = sorted(folder.rglob("*.parquet"))
+    other = stored(store, answered(20, 4, 1.0, np.random.default_rng(2)))
+    newest = stored(store, answered(20, 4, 1.0, np.random.default_rng(3)))
+    really = LocalFileSystem.rm_file
+
+    def refuse(files: LocalFileSystem, path: str) -> None:
+        if path.endswith(kept.name):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        really(files, path)
+
+    monkeypatch.setattr(LocalFileSystem, "rm_file", refuse)
+    gone = store.remove_raw(store.expendable(Policy(), "2028-01-01T00:00:00Z"), now=DONE_AT, reason="store gc")
+    assert {one.run_id for one in gone.runs} == {run.id, other}
+    ((run_id, why),) = gone.stayed
+    assert run_id == run.id and kept.name in why and removed.name not in why and "Permission denied" in why
+    assert kept.exists() and not removed.exists() and len(list(folder.rglob("*.parquet"))) == 2
+    assert len(store.evidence(newest).load) == 1 and store.check().findings == ()
 
 
 @pytest.mark.parametrize("cleaned", ["origin", "copy"])
