@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from benchgate.release.verify import Signer, Verified
     from benchgate.store.repository import Store
 
+_HOOK_LIMIT = "10m"
+
 
 def publish(
     run: Annotated[
@@ -265,7 +267,9 @@ def promote(
     run_hook: Annotated[
         str | None, typer.Option(metavar="CMD", help="Run this command, without a shell, once it is recorded.")
     ] = None,
-    hook_timeout: Annotated[str, typer.Option(help="Time limit of --run-hook.")] = "10m",
+    hook_timeout: Annotated[
+        str | None, typer.Option(help="Time limit of --run-hook.", show_default=_HOOK_LIMIT)
+    ] = None,
     repeat: Annotated[
         bool, typer.Option("--repeat", help="Run the hook again, or promote a withdrawn run again.")
     ] = False,
@@ -286,13 +290,15 @@ def promote(
     from benchgate.model.deployment import Arm
 
     rests_on = {"--report": report, "--override": override, "--waivers": waivers, "--as-of": as_of, "--strict": strict}
-    follows = {"--run-hook": run_hook, "--repeat": repeat}
+    follows = {"--run-hook": run_hook, "--hook-timeout": hook_timeout, "--repeat": repeat}
     lately = {"--require-pinned": require_pinned, "--max-age": max_age}
     if withdraw is not None:
         given = {**rests_on, **follows, **lately}
         _refuse_given(given, "is of a promotion, and --withdraw takes one back; leave it out")
+    if run_hook is None:
+        _refuse_given({"--hook-timeout": hook_timeout}, "is of a hook, and none is given; add --run-hook CMD")
     max_age_s = None if max_age is None else _duration_s("--max-age", max_age)
-    hook_limit_s = _duration_s("--hook-timeout", hook_timeout)
+    hook_limit_s = _duration_s("--hook-timeout", _HOOK_LIMIT if hook_timeout is None else hook_timeout)
     user = None
     with suppress(KeyError, OSError):
         user = getpass.getuser()

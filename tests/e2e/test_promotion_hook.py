@@ -129,6 +129,8 @@ def test_hook_for_mlflow_tags_a_version_then_moves_the_alias_and_reads_it_back(
         (["--run-hook", "no-such-program-here"], "not found"),
         (["--run-hook", "sh", "--hook-timeout", "soon"], "--hook-timeout"),
         (["--withdraw", "x", "--run-hook", "sh"], "--run-hook is of a promotion"),
+        (["--withdraw", "x", "--hook-timeout", "1m"], "--hook-timeout is of a promotion"),
+        (["--hook-timeout", "1m"], "add --run-hook CMD"),
     ],
 )
 def test_mistakes_in_what_follows_end_with_2_and_record_nothing(
