@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -316,6 +317,24 @@ def test_shard_that_is_too_late_sends_nothing(tmp_path: Path) -> None:
     document: Any = merge_shards([str(tmp_path)])
     assert "after the start, so nothing was sent" in document["client"]["reasons"][0]
     assert document["requests"]["ok"] == 0 < document["requests"]["scheduled"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the CPU clock of another process is Linux's")
+def test_shard_that_waits_for_its_start_is_not_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start of some minutes ahead gives all machines the time to come up. The process sleeps until then."""
+    process = WorkerProcess()
+    with ScriptedServer(answering(lambda received: "one two")) as server:
+        process.begin(shards_of(1, url=server.url, rate=None, duration=None, concurrency=1, requests=1)[0])
+        assert process.is_ready(time.monotonic() + 60)  # here, as its own beginning may take seconds
+        process.start(time.time_ns())
+        assert process.result() is not None
+        monkeypatch.setattr("benchgate.load.standalone.shard.WorkerProcess", lambda fork: process)
+        monkeypatch.setattr("benchgate.load.workers._STUCK_S", 0.5)
+        texts: dict[str, Any] = {"url": server.url, "model": "m", "engine": "vllm", "rate": "50/s", "requests": 6}
+        place = ShardOptions(0, 1, time.time_ns() + 6 * NS, str(tmp_path))
+        result = send_shard(LoadOptions.parse(**texts, workers="1", warmup="0", salt=7), texts, place)
+    assert set(result.requests.error) == {None}
+    assert len(result.requests) == 6
 
 
 def test_shards_over_grpc_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

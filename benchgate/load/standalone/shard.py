@@ -52,7 +52,7 @@ _PUSH_S = 2.0
 _NOTE_S = 15.0
 _TICK_S = 0.5
 _END_S = 1.0  # to keep what was answered
-_STOP_LOOK_S = 0.75  # at the second tick of `WorkerProcess.result`; with `_END_S` a stop takes 2 s at most
+_STOP_LOOK_S = 0.75  # at the second tick at the latest; with `_END_S` a stop takes 2 s at most
 _TRIES = 5
 _RETRY_S = 2.0
 
@@ -157,6 +157,9 @@ def send_shard(
             try:
                 _warm_up(process, options, target, place, tick)
                 process.begin(share)
+                # Until the start it sleeps without any use of CPU, as one that is stuck does.
+                while time.time_ns() < place.start_at_ns and not process.has_message(_TICK_S):
+                    tick()
                 result = process.result(tick)
             except (KeyboardInterrupt, _Stopped) as stop:
                 process.end()
