@@ -24,12 +24,10 @@ from typing import Protocol
 from benchgate.errors import ClusterError, LimitError
 from benchgate.load.client_delay import EventLoopProbe, with_stamps
 from benchgate.load.decode.body import Read
-from benchgate.load.decode.endpoints import read_body
+from benchgate.load.decode.endpoints import DECODERS, read_body
 from benchgate.load.decode.record import failure_and_content, progress_of
 from benchgate.load.grpc_pool import GrpcPool
 from benchgate.load.http.exchange import (
-    EVENT_HINT,
-    GRPC_HINT,
     CancellingExchange,
     Exchange,
     Failure,
@@ -40,7 +38,7 @@ from benchgate.load.http.pool import Pool
 from benchgate.load.requests import PreparedRequest, request_wire
 from benchgate.load.shards import Level
 from benchgate.load.spool import Phase, SpoolEntry, SpoolWriter
-from benchgate.model.request import ENDPOINTS, ModelRequest
+from benchgate.model.request import ModelRequest
 from benchgate.model.run import ClientUse
 from benchgate.plan.model import ClientCancellation
 from benchgate.suite.schema import Limits
@@ -103,7 +101,7 @@ class ExchangeOptions:
                 self.chunks,
                 at_ns=at_ns,
                 after_chunks=after_chunks,
-                hint=GRPC_HINT if ENDPOINTS[self.ask.endpoint].by_grpc else EVENT_HINT,
+                hint=DECODERS[self.ask.endpoint].hint,
             )
         if self.cancel_scope is not None:
             self.cancel_scope.enter(exchange)

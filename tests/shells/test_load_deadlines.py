@@ -254,7 +254,7 @@ def test_of_an_answer_that_its_client_cancels_no_read_is_put_together_with_those
 
     async def run() -> tuple[int, bool]:
         far = limits(first_token_s=3600, stall_s=3600, total_s=3600)
-        exchange = CancellingExchange(far, hear, chunks, at_ns=None, after_chunks=100)
+        exchange = CancellingExchange(far, hear, chunks, at_ns=None, after_chunks=100, hint=b"data:")
         for data in (stream_head(), *[token("a")] * 99):
             exchange.append(data)
             exchange.append_mark(monotonic_ns())

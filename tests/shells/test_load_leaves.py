@@ -13,6 +13,7 @@ from benchgate.model.request import ModelRequest, text_request
 from benchgate.plan.model import ClientCancellation, PlannedClass, PlannedRequest, PlannedStage
 from tests.fakes.scripted_server import (
     ABORT,
+    CLOSE,
     DONE,
     LAST_CHUNK,
     Received,
@@ -130,6 +131,23 @@ def test_client_of_a_response_counts_its_deltas() -> None:
     with ScriptedServer(respond) as server:
         left = run(server.url, leaving(after_tokens=4, ask=text_request("responses", "x", 100))).only.left
     assert (len(left.chunk_ns) >= 4, tuple(left.finish_reason)) == (True, (None,))
+
+
+@pytest.mark.parametrize("framed", [True, False])
+def test_client_of_bare_text_counts_its_pieces(framed: bool) -> None:
+    """TorchServe's text has no events."""
+
+    def respond(received: Received) -> Iterator[Step]:
+        yield stream_head() if framed else b"HTTP/1.1 200 OK\r\n\r\n"
+        for _ in range(100):
+            yield chunk(b"word ") if framed else b"word "
+            yield 0.02
+        yield LAST_CHUNK if framed else CLOSE
+
+    with ScriptedServer(respond) as server:
+        left = run(server.url, leaving(after_tokens=4, ask=text_request("predictions", "x", 100))).only.left
+    assert 4 <= len(left.chunk_ns) < 100
+    assert left.end_ns.tolist() == [-1]
 
 
 def test_window_and_shares_are_of_those_who_stayed() -> None:

@@ -29,11 +29,16 @@ from benchgate.targets.error_messages import Secret
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """The readers of whole and of streamed answers. The document's reader gets the request too, where it needs it."""
+    """The readers of whole and of streamed answers. The document's reader gets the request too, where it needs it.
+
+    Every chunk with output of a streamed answer contains the bytes `hint`, though not everything that contains them is
+    such a chunk. It is empty where chunks have nothing in common.
+    """
 
     document: Callable[..., ParsedAnswer]
     stream: Callable[..., ParsedAnswer] | None = None
     needs_request: bool = False
+    hint: bytes = b"data:"
 
     def read(self, body: Iterable[Read], ask: ModelRequest, secret: Secret = None) -> ParsedAnswer:
         """Decode the answer to a request."""
@@ -50,11 +55,11 @@ DECODERS: Mapping[Endpoint, Decoder] = MappingProxyType(
         "messages": Decoder(read_messages_document, read_messages_stream),
         "generate": Decoder(read_tgi_document, read_tgi_stream),
         "triton-generate": Decoder(read_triton_document, read_triton_stream),
-        "predictions": Decoder(read_predictions_document, read_predictions_stream),
+        "predictions": Decoder(read_predictions_document, read_predictions_stream, hint=b""),  # bare text
         "infer": Decoder(read_inference),
         "embeddings": Decoder(read_embeddings, needs_request=True),
         "rerank": Decoder(read_ranking, needs_request=True),
-        "grpc-infer": Decoder(read_one_inference, read_inferences),
+        "grpc-infer": Decoder(read_one_inference, read_inferences, hint=b"BYTES"),  # type of a tensor with text
         "transcriptions": Decoder(read_transcript, read_transcript_stream, needs_request=True),
     }
 )

@@ -338,16 +338,11 @@ class Exchange:
         return tail.endswith((b"\n\n", b"\r\n\r\n")) and tail.rstrip().endswith(_DONE)
 
 
-# Every chunk with output contains these bytes, though not everything that contains them is such a chunk.
-EVENT_HINT = b"data:"
-GRPC_HINT = b"BYTES"  # the type of a tensor with text
-
-
 class CancellingExchange(Exchange):
     """A response that its client cancels on purpose: after `after_chunks` chunks of output, or at `at_ns`.
 
     Every read is parsed. `chunks` counts the chunks with output in a body so far. It decodes all of it, so it is called
-    only when there may be enough of them.
+    only when there may be enough of them: each contains the bytes `hint`. Without such bytes each byte may be a chunk.
     """
 
     __slots__ = ("_after", "_cancel_timer", "_chunks", "_hint", "_hinted", "_hints", "_look_at")
@@ -360,13 +355,13 @@ class CancellingExchange(Exchange):
         *,
         at_ns: int | None,
         after_chunks: int | None,
-        hint: bytes = EVENT_HINT,
+        hint: bytes,
     ) -> None:
         super().__init__(limits, progress_of)
         self._chunks = chunks
         self._after = self._look_at = after_chunks
         self._hint = hint
-        self._hints = 0  # occurrences of the hint
+        self._hints = 0  # occurrences of the hint, or bytes
         self._hinted = 0  # offset up to which it was searched for
         self._cancel_timer: asyncio.TimerHandle | None = None
         if at_ns is not None:
@@ -379,9 +374,12 @@ class CancellingExchange(Exchange):
         self.notify_on_end = False
         if self._after is None or self._look_at is None or self.over.done():
             return
-        overlap = min(self._hinted, len(self._hint) - 1)
-        self._hints += self._last(self.size - self._hinted + overlap).count(self._hint)
-        self._hinted = self.size
+        if self._hint:
+            overlap = min(self._hinted, len(self._hint) - 1)
+            self._hints += self._last(self.size - self._hinted + overlap).count(self._hint)
+            self._hinted = self.size
+        else:
+            self._hints = self.size
         if self._hints >= self._look_at:
             came = self._chunks(self._body())
             if came >= self._after:
