@@ -194,7 +194,11 @@ TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail i
 
 
 class Steady:
-    """The moment at which all foreground classes are in steady state; no measured request is sent before it."""
+    """The moment at which all foreground classes are in steady state.
+
+    No measured request of a closed loop is sent before it. The schedule of an open loop is fixed; its lead is long
+    enough for the closed loops beside it (`stage_shard`).
+    """
 
     def __init__(self, waiting: int) -> None:
         self._waiting = waiting

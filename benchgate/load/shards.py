@@ -339,30 +339,41 @@ def stage_shard(
     audit: bool = False,
     salt: int = 0,
     service_s: Mapping[str, float] | None = None,
+    longest_s: Mapping[str, float] | None = None,
 ) -> Shard:
     """Return a planned stage as one shard.
 
     `salt` changes the words of its prompts; 0 sends them as planned. `service_s` is the mean time in seconds that a
     request of a class takes, by the name of the class ("" for the only one). Without it the slots of a closed loop
-    begin 1 ms apart, and an open loop has no ramp.
+    begin 1 ms apart, and an open loop has no ramp. `longest_s` is that of the slower arm, by which the schedule of open
+    loops is made, so that it is the same on both arms.
     """
-    units_s: dict[str, float] = {}  # mean time for which a request, or a conversation with its pauses, holds its slot
-    lead_s = 0.0  # the longest lead of an open loop is that of all, so that they keep their instants
-    for group in stage.classes:
-        if service_s is None or group.name not in service_s:
-            continue
-        turns = [request.turn for request in group.sample if request.turn is not None]
-        conversations = sum(turn.turn == 0 for turn in turns)
-        unit_s = service_s[group.name]
-        if conversations:
-            unit_s = (unit_s * len(turns) + sum(turn.think_s for turn in turns)) / conversations
-        units_s[group.name] = unit_s
-        if group.ramp is not None and group.concurrency is None:
-            lead_s = max(lead_s, group.ramp.service_times * unit_s)
-    parts = tuple(_part(group, units_s.get(group.name), lead_s, salt) for group in stage.classes)
+    own_s = service_s or {}
+    longest_s = own_s if longest_s is None else longest_s
+    # The longest lead of a class is that of all open loops, so that they keep their instants.
+    leads_s = [
+        group.ramp.service_times * unit_s
+        for group in stage.classes
+        if group.ramp is not None and (unit_s := _unit_s(group, longest_s)) is not None
+    ]
+    parts = tuple(
+        _part(group, _unit_s(group, longest_s if group.concurrency is None else own_s), max(leads_s, default=0.0), salt)
+        for group in stage.classes
+    )
     first = [request for group in stage.classes for request in group.requests[:1]]
     by_grpc = any(ENDPOINTS[request.ask.endpoint].by_grpc for request in first)
     return Shard(target, parts, limits, audit=audit, by_grpc=by_grpc)
+
+
+def _unit_s(group: PlannedClass, service_s: Mapping[str, float]) -> float | None:
+    """Return the mean time for which a request, or a conversation with its pauses, holds its slot; None if unknown."""
+    if group.name not in service_s:
+        return None
+    turns = [request.turn for request in group.sample if request.turn is not None]
+    conversations = sum(turn.turn == 0 for turn in turns)
+    if not conversations:
+        return service_s[group.name]
+    return (service_s[group.name] * len(turns) + sum(turn.think_s for turn in turns)) / conversations
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:

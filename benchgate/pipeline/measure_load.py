@@ -188,22 +188,21 @@ class LoadMeasurement:
 
     def _measure_stage(self, stage: PlannedStage, block: PlannedBlock) -> None:
         """Measure a stage on both arms, one right after the other, and undo its actions."""
-        # Known before either arm is measured. In a closed loop a sender is given the arm's own service time. An open
-        # loop's schedule must be the same on both arms, so both are given the larger one.
+        # Known before either arm is measured.
         service_s: dict[Arm, dict[str, float]] = {arm: {} for arm in self._targets}
+        longest_s: dict[str, float] = {}
         for group in stage.classes:
-            own = {arm: self._service_s.get((stage.name, group.name, arm)) for arm in self._targets}
-            longest_s = max((one_s for one_s in own.values() if one_s is not None), default=None)
-            for arm in self._targets:
-                mean_s = own[arm] if group.concurrency is not None else longest_s
-                if mean_s is not None:
-                    service_s[arm][group.name] = mean_s
+            for arm, own_s in service_s.items():
+                if (mean_s := self._service_s.get((stage.name, group.name, arm))) is not None:
+                    own_s[group.name] = mean_s
+                    longest_s[group.name] = max(mean_s, longest_s.get(group.name, mean_s))
         actions = next((one.actions or () for one in self._load.sweep if one.name == stage.name), ())
         for arm in block.order:
             place = f"block {block.number + 1} of {self._load.blocks}"
             where = f"{place}, stage {stage.name}"
             runner = ActionRunner(actions, self._targets[arm], stage.name, self._action_log)
-            result = self._execute(place, stage, arm, block.number, runner, service_s[arm])
+            shard = self._shard(arm, stage, service_s[arm], longest_s)
+            result = self._execute(place, stage, arm, block.number, runner, shard)
             self._learn(stage.name, arm, result)
             self._progress.step(f"{where} on {arm}")
             for action in runner.results:
@@ -250,9 +249,8 @@ class LoadMeasurement:
             stage = look_stage(load, capacity, look, drawn_by, self._plan.material)
             runner = ActionRunner((), self._targets[arm], stage.name, Path())  # a search has no actions
             mean_s = self._service_s.get((CAPACITY_STAGE, "", arm))
-            result = self._execute(
-                f"look {block + 1}", stage, arm, block, runner, {} if mean_s is None else {"": mean_s}
-            )
+            shard = self._shard(arm, stage, {} if mean_s is None else {"": mean_s})
+            result = self._execute(f"look {block + 1}", stage, arm, block, runner, shard)
             self._learn(CAPACITY_STAGE, arm, result)
             searches[arm].take(look.level, result.requests, result.client, result.only.ramp, result.only.left)
             self._progress.step(f"{stage.name}, look {block + 1}, on {arm}")
@@ -287,7 +285,7 @@ class LoadMeasurement:
         arm: Arm,
         block: int,
         runner: ActionRunner,
-        service_s: Mapping[str, float],
+        shard: Shard,
     ) -> StageResult:
         """Run a stage on one arm with its actions, and store its requests and telemetry."""
         with self._samplers[arm].stage(awaits_idle=stage.name in self._awaiting_idle) as readings:
@@ -299,7 +297,7 @@ class LoadMeasurement:
 
             try:
                 with runner:
-                    result = self._send(arm, stage.name, place, self._shard(arm, stage, service_s), begin)
+                    result = self._send(arm, stage.name, place, shard, begin)
                     readings.end(result.last_answer_s)
             except KeyboardInterrupt:
                 for observation in _observations(stage.name, arm, block, self._position, self._fleet.salvage()):
@@ -343,7 +341,13 @@ class LoadMeasurement:
         self._writer.event(MEASURED, place)
         self._position += 1
 
-    def _shard(self, arm: Arm, stage: PlannedStage, service_s: Mapping[str, float] | None = None) -> Shard:
+    def _shard(
+        self,
+        arm: Arm,
+        stage: PlannedStage,
+        service_s: Mapping[str, float] | None = None,
+        longest_s: Mapping[str, float] | None = None,
+    ) -> Shard:
         return stage_shard(
             self._targets[arm],
             with_prompts(stage, self._prompts),
@@ -351,6 +355,7 @@ class LoadMeasurement:
             audit=self._load.audit,
             salt=self._salts[arm],
             service_s=service_s,
+            longest_s=longest_s,
         )
 
 

@@ -117,7 +117,7 @@ class RampSource(Protocol):
 
     @property
     def service_times(self) -> float:
-        """Length of an open loop's lead in mean service times."""
+        """Length of the lead in mean service times, about that of a closed loop."""
 
     @property
     def size(self) -> int:

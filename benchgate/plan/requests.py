@@ -331,6 +331,7 @@ def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...
 POOL_UNITS = 4  # Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed.
 _STREAM = 0x5A3_7EAD  # random stream of the ramp
 _LEAST_TAIL = 5.0  # service times for which an open loop at least continues after its last measured request
+_CLOSED_LEAD = 2.5  # service times until every slot of a closed loop has begun and completed a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +340,7 @@ class Ramp:
 
     group: RequestGroup
     seeds: tuple[int, ...]
-    service_times: float  # length of an open loop's lead
+    service_times: float  # length of the lead
     spare: Sequence[RecordedRequest] | None = None  # recorded prompts that it may send; None: synthetic
 
     @classmethod
@@ -347,7 +348,9 @@ class Ramp:
         """Return the ramp of a class; None for one without ramp (`keeps_edges`)."""
         if has_no_ramp(group.traffic):
             return None
-        return cls(group, (*seeds, _STREAM), group.traffic.schedule.ramp_service_times, spare)
+        schedule = group.traffic.schedule
+        service_times = schedule.ramp_service_times if schedule.is_open else _CLOSED_LEAD
+        return cls(group, (*seeds, _STREAM), service_times, spare)
 
     @property
     def size(self) -> int:

@@ -164,6 +164,21 @@ def test_both_arms_of_an_open_loop_are_given_the_larger_service_time(
             assert given == [most if stage == "r80" else learned[arm]], (stage, arm)
 
 
+def test_open_class_begins_on_both_arms_when_the_slower_arm_has_filled_the_closed_class_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: tuple[Sim, Sim]
+) -> None:
+    classes = "{people: {rate: 80/s, requests: 12, ramp: 0}, batch: {concurrency: 2, requests: 8}}"
+    with serve_sim(SLOW) as slow:
+        stage = f"sweep: [{{stage: mix, classes: {classes}}}]"
+        *_, sent = measured(tmp_path, monkeypatch, quick[0].url, slow.url, "12", stage)
+    by_class = [{group.name: group.requests for group in result.classes} for *_, result in sent[:4]]
+    served_s = [mean_service_s(groups["batch"]) or 0.0 for groups in by_class[:2]]
+    begins_s = [(groups["people"].intended_ns * 1e-9).tolist() for groups in by_class[2:]]
+    assert served_s[0] < served_s[1]
+    assert begins_s[0] == begins_s[1]
+    assert begins_s[0][0] >= 2 * served_s[1]
+
+
 def test_a_warm_up_of_a_number_is_sent_once_and_none_learns_from_the_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: tuple[Sim, Sim]
 ) -> None:

@@ -365,6 +365,39 @@ def test_both_arms_get_the_same_measured_requests_whatever_the_ramp_takes(worker
             assert not found.requests.ramp.any()
 
 
+@pytest.mark.parametrize("arrival", ["", ", ramp: 0"])
+def test_open_class_is_measured_beside_a_full_closed_one_on_both_arms(
+    monkeypatch: pytest.MonkeyPatch, arrival: str
+) -> None:
+    """Else the slower arm's closed loop is still filling while its open class is measured."""
+    of_people, of_batch = f"{{rate: 2/s, requests: 60{arrival}}}", "{concurrency: 16, requests: 160}"
+    stage = planned(f"{{stage: mix, classes: {{people: {of_people}, batch: {of_batch}}}}}")
+    slowest_s = {"people": 1.0, "batch": 30.0}
+    schedules = list[list[float]]()
+    for batch_s in (20.0, 30.0):
+        service_s = {"people": 1.0, "batch": batch_s}
+        shard = stage_shard(target_at("http://a"), stage, limits=limits(), service_s=service_s, longest_s=slowest_s)
+        people, batch = shard.parts
+        ramp_ns = [] if people.ramp is None else [request.offset_ns or 0 for request in people.ramp.requests]
+        measured_ns = [request.offset_ns or 0 for request in people.requests]
+        first, of_first = open_class(measured_ns, ramp_ns, people.lead_ns)
+        second, of_second = closed_class(batch.level, range(10**6, 10**6 + 160), range(10**7, 10**8), batch.service_s)
+
+        def service(number: int, at_s: float, batch_s: float = batch_s) -> float:
+            return batch_s * (0.7 + 0.1 * (number % 7)) if number >= 10**6 else 1.0
+
+        send(monkeypatch, service, [first, second])
+        schedules.append(begins_s(of_first, Phase.MEASURED))
+        assert len(schedules[-1]) == 60
+        for at_s in schedules[-1]:
+            in_flight = sum(one.intended_ns <= at_s * NS < one.response.over_ns for one in of_second.answers)
+            assert in_flight == 16
+        over_ns = sorted(one.response.over_ns for one in of(of_second, Phase.LEAD))
+        assert schedules[-1][0] * NS >= over_ns[15]
+        assert schedules[-1][0] <= begins_s(of_second, Phase.MEASURED)[0] + batch_s
+    assert schedules[0] == schedules[1]
+
+
 def test_failures_of_the_ramp_are_in_its_rows_and_nowhere_else() -> None:
     stage = planned("{stage: c4, concurrency: 4, requests: 12}")
     measured = {request.ask.prompt for request in stage.requests}
