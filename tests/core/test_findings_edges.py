@@ -261,7 +261,7 @@ def test_a_capacity_is_held_to_its_own_bound_or_margin(monkeypatch: pytest.Monke
     told: list[tuple[str, float, bool, bool]] = []
 
     def record(way: str) -> None:
-        def recorded(estimate: Estimate, *_: object, each: bool) -> None:
+        def recorded(estimate: Estimate, *_: object, each: bool, **__: object) -> None:
             told.append((way, estimate.margin, estimate.rule.breach, each))
 
         monkeypatch.setattr(capacity, way, recorded)

@@ -66,7 +66,7 @@ def estimate_of(line: Mapping[str, object], comparison: Comparison, suite: Suite
     (spec,) = concrete_checks(suite, comparison.judged)
     estimate = begin(spec)
     with estimate.keeping_problems():
-        FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison)
+        FAMILIES[spec.check.metric].measure(estimate, spec, suite, comparison, alpha=suite.gate.alpha)
     return estimate
 
 
