@@ -115,7 +115,7 @@ FAULTS: Mapping[str, tuple[Fault, ...]] = {
     "endpoints": (
         Fault(
             "answers break off after four tokens",
-            settings(faults=["cut-after:4@50%"]),
+            settings(faults=["cut-after:4@75%"]),
             ("error_rate",),
             every=tuple(f"error_rate@{stage}" for stage in ("chat", "messages", "generate", "infer")),
         ),
