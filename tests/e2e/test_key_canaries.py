@@ -117,11 +117,13 @@ class Repeating:
     """A server that answers its first `sound` requests, and then repeats what it was shown, each time in another way.
 
     The query of the error budget gets its number always, for without it nothing is measured. A `ready` server answers
-    the readiness probes and half of the shadow prompts too: without them, no texts of users come into the store.
+    the readiness probes, half of the shadow prompts and all embeddings too, of which no two are alike: without them, no
+    texts of users come into the store and the report.
     """
 
     def __init__(self, ready: bool) -> None:
         self.turns, self.ready = 0, ready
+        self.embedded: list[str] = []
 
     def __call__(self, received: Received) -> Iterable[Step]:
         turn, self.turns = self.turns, self.turns + 1
@@ -133,6 +135,12 @@ class Repeating:
             return [json_response(found)]
         if self.ready and received.body is not None and re.fullmatch(r"Say hello\.|say \d*[13579]", received.prompt):
             return plain(received, shown)
+        if self.ready and "input" in (received.body or {}):
+            texts = [str(text) for text in (received.body or {})["input"]]
+            self.embedded += [text for text in texts if text not in self.embedded]
+            own = (self.embedded.index(text) for text in texts)
+            vectors = [[float(place == number) for place in range(64)] for number in own]
+            return [json_response({"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]})]
         if turn % 2 == 0 and received.body is not None:
             return plain(received, "yes" if turn < SOUND else shown)
         page = "\n".join(f'vllm:num_requests_running{{key="{value}"}} 1 {value}' for value in (shown, quote(shown)))
