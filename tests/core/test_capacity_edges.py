@@ -282,6 +282,21 @@ def test_candidates_of_two_runs_are_compared_through_their_baseline(
     assert estimate.limits.upper - estimate.limits.lower == pytest.approx(width)
 
 
+@pytest.mark.parametrize(("of_each", "says"), [(0.012, Outcome.PASS), (0.013, Outcome.INCONCLUSIVE)])
+def test_the_four_brackets_of_two_runs_are_together_as_sure_as_alpha_asks(
+    of_each: float, says: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
+    p_value = of_each / SETTINGS["rate"].most_probes
+
+    def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
+        return bracket(arm, (20, 20.5), p_value=p_value)
+
+    monkeypatch.setattr(capacity, "replay_search", replay)
+    estimate = compared(compare(now, before))
+    assert (outcome(estimate) if estimate.problem is None else estimate.problem.outcome) is says
+
+
 def test_a_baseline_of_an_open_capacity_ties_no_runs_together(monkeypatch: pytest.MonkeyPatch) -> None:
     before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
     without_end = bracket(Arm.BASELINE, (20, None))
