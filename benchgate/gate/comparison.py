@@ -168,7 +168,7 @@ class UntiedRuns(TiedRuns):
             reason = "there is no live baseline and no noise profile, so the difference between two runs is not known"
             raise inconclusive(reason, _CALIBRATE)
         at = self.judged.run.finished_at or self.judged.run.started_at
-        versions = {  # of the first run that has a profile
+        versions = {  # of a profile that both runs have: the reference run's
             run.noise.run_id: engine_version_of(run.run.arms[Arm.CANDIDATE])
             for run in (self.judged, self.reference)
             if run.noise is not None

@@ -188,7 +188,7 @@ class LoadMeasurement:
 
     def _measure_stage(self, stage: PlannedStage, block: PlannedBlock) -> None:
         """Measure a stage on both arms, one right after the other, and undo its actions."""
-        # Known before either arm is measured.
+        # Known before either arm is measured. An open loop's schedule must be the same on both arms: `longest_s`.
         service_s: dict[Arm, dict[str, float]] = {arm: {} for arm in self._targets}
         longest_s: dict[str, float] = {}
         for group in stage.classes:
@@ -216,7 +216,7 @@ class LoadMeasurement:
                     raise TargetDown(DeploymentFault(arm, f"after {where}", str(fault))) from fault
                 self._replicas.await_all(arm, limits.ready_s)  # an action may have taken one away on purpose
                 self._replicas.record(self._writer, f"after {where}", only=arm)
-            elif _looks_dead(result):
+            elif _looks_dead(result, arm):
                 require_alive(self._suite, self._targets[arm], f"after {where}")
             answers = tuple(answer for group in result.classes for answer in group.answers)
             self._mark(stage, arm, block.number, answers)
@@ -254,7 +254,7 @@ class LoadMeasurement:
             self._learn(CAPACITY_STAGE, arm, result)
             searches[arm].take(look.level, result.requests, result.client, result.only.ramp, result.only.left)
             self._progress.step(f"{stage.name}, look {block + 1}, on {arm}")
-            if _looks_dead(result):
+            if _looks_dead(result, arm):
                 require_alive(self._suite, self._targets[arm], f"after {stage.name} of the capacity search")
             self._mark(stage, arm, block)
 
@@ -405,11 +405,14 @@ def _observations(stage: str, arm: Arm, block: int, position: int, result: Stage
     ]
 
 
-def _looks_dead(result: StageResult) -> bool:
-    """Return True if connections were refused, or no request got any output: the server needs a health check first.
+def _looks_dead(result: StageResult, arm: Arm) -> bool:
+    """Return True if connections were refused or no request succeeded: the server needs a health check first.
 
-    A server that breaks off every answer is up: its errors are measured.
+    A candidate that breaks off every answer is up, and its errors count against it. A baseline's would excuse the
+    candidate's, so it is checked.
     """
     sent = [columns for group in result.classes for columns in (group.requests, group.ramp)]
     refused = any(columns.error.are((ErrorClass.CONNECT,)).any() for columns in sent)
-    return refused or not any(columns.chunk_start[-1] > 0 or succeeded(columns).any() for columns in sent)
+    if refused or any(succeeded(columns).any() for columns in sent):
+        return refused
+    return arm is Arm.BASELINE or not any(columns.chunk_start[-1] > 0 for columns in sent)

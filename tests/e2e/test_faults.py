@@ -119,6 +119,15 @@ def test_a_baseline_that_fails_makes_the_evidence_invalid(tmp_path: Path) -> Non
     assert any("CUDA out of memory" in (detail or "") for detail in stored.load[0].requests.error_detail)
 
 
+def test_a_baseline_that_breaks_off_every_answer_is_not_measured_on(tmp_path: Path) -> None:
+    """Its errors would excuse those of the candidate."""
+    with ScriptedServer(breaking_off()) as baseline, ScriptedServer(healthy) as candidate:
+        write_suite(tmp_path, baseline.url, candidate.url)
+        result = here(tmp_path, "run", "suite.yaml", "--format", "json")
+    assert (document(result)["outcome"], result.returncode) == ("INVALID", 12)
+    assert [fault.arm.value for fault in latest_evidence(tmp_path).target_faults] == ["baseline"]
+
+
 def test_two_servers_that_are_down_are_both_named(tmp_path: Path) -> None:
     with ScriptedServer(healthy) as one, ScriptedServer(healthy) as other:
         addresses = (one.url, other.url)
