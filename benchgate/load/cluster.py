@@ -273,12 +273,12 @@ class ClusterFleet:
         """
         self._stages += 1
         result: StageResult = self._first.sync(self._run, stage, begins)
-        return result
+        return replace(result, client=replace(result.client, by_cluster=True))
 
     def salvage(self) -> StageResult:
         """Interrupt the stage and return what had been answered."""
         whole = merged(self._first.sync(self._interrupt))
-        return replace(whole, client=replace(whole.client, faults=("the stage was cut short",)))
+        return replace(whole, client=replace(whole.client, by_cluster=True, faults=("the stage was cut short",)))
 
     async def _crew(self, url: str | None = None) -> list[tuple[Client, str]]:
         """Return the workers to use now, of each region in turn in order of their addresses.

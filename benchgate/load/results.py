@@ -348,6 +348,7 @@ def merged_use(uses: Sequence[ClientUse]) -> ClientUse:
         cpu_s=sum(use.cpu_s for use in uses),
         wall_s=max(use.wall_s for use in uses),
         workers=len(uses),
+        by_cluster=any(use.by_cluster for use in uses),
         busiest_share=worst(use.busiest_share for use in uses),
         read_delay_p50_s=worst(use.read_delay_p50_s for use in uses),
         read_delay_p99_s=worst(use.read_delay_p99_s for use in uses),

@@ -181,6 +181,7 @@ class ClientUse:
     read_delay_max_s: float | None = None
     read_delay_by: Literal["canary", "kernel"] | None = None  # events at known times, or timestamps
     faults: tuple[str, ...] = ()  # workers lost or late: the load differed from the plan
+    by_cluster: bool = False  # workers of a cluster sent it, however many; False: processes of this machine
     start_uncertainty_s: float | None = None  # between machines by their clocks; None on one machine
     clock_offset_s: float | None = None  # largest of a machine's clock, which the start allows for; as far as known
     unasked: int = 0  # data without a request under way, except closing
@@ -189,7 +190,8 @@ class ClientUse:
 
     def to_document(self) -> dict[str, object]:
         """Return it as plain JSON values."""
-        absent = {name for name in ("addresses", "clock_offset_s") if getattr(self, name) in (None, ())}
+        unset = {"addresses": (), "by_cluster": False, "clock_offset_s": None}
+        absent = {name for name, default in unset.items() if getattr(self, name) == default}
         return {name: value for name, value in asdict(self).items() if name not in absent}
 
     @classmethod

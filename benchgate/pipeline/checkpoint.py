@@ -184,7 +184,7 @@ def _load(
         searched=tuple(sorted(searched, key=lambda one: one.position)),
         spent_s=sum(duration_s.values()),
         workers=frozenset(one.client.workers for one in executions),
-        by_cluster=any(one.client.start_uncertainty_s is not None for one in executions),
+        by_cluster=any(one.client.by_cluster for one in executions),
         verified=tuple(_verified(event) for event in events if event.kind == MEASURED and _position(event) in complete),
     )
     return load, tuple(_incomplete_executions(counted, complete))

@@ -338,7 +338,7 @@ def test_stored_runs_sent_by_unlike_numbers_of_processes_say_so() -> None:
     (told,) = [guard for guard in judge(suite, other, measured(suite)).guards if guard.id == "same-client"]
     assert "one was sent by 1 load generator process, the other by 4 load generator processes;" in told.reason
     assert not told.tripped
-    spread = tuple(replace(o, client=replace(o.client, start_uncertainty_s=0.001)) for o in other.load)
+    spread = tuple(replace(o, client=replace(o.client, by_cluster=True)) for o in other.load)
     (told,) = [guard for guard in judge(suite, replace(other, load=spread), other).guards if guard.id == "same-client"]
     assert "the other by 4 load generator processes of a cluster" in told.reason
 

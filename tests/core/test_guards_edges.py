@@ -104,8 +104,7 @@ def test_another_number_of_senders_invalidates_the_load_where_nothing_ties_the_r
 def test_workers_of_a_cluster_are_others_than_as_many_of_one_machine() -> None:
     for last in (1, len(OTHER.load)):
         spread = tuple(
-            replace(o, client=replace(o.client, start_uncertainty_s=0.001)) if at < last else o
-            for at, o in enumerate(OTHER.load)
+            replace(o, client=replace(o.client, by_cluster=True)) if at < last else o for at, o in enumerate(OTHER.load)
         )
         found = guard("same-client", alone(RUN), replace(OTHER, load=spread))
         assert (found.tripped, "of a cluster" in found.reason) == (True, True)

@@ -135,7 +135,7 @@ def test_a_deployment_that_was_not_there_is_told() -> None:
 
 def test_who_sent_the_load_is_known() -> None:
     seen = make_load()
-    spread = replace(seen, client=replace(seen.client, workers=5, start_uncertainty_s=0.001))
+    spread = replace(seen, client=replace(seen.client, workers=5, by_cluster=True))
     assert (done([seen]).load.workers, done([seen]).load.by_cluster) == (frozenset({2}), False)
     assert (done([spread]).load.workers, done([spread]).load.by_cluster) == (frozenset({5}), True)
 

@@ -18,7 +18,7 @@ import pytest
 from distributed import Client
 from distributed.comm.core import CommClosedError
 
-from benchgate.errors import ClusterError, ExitCode, UsageError
+from benchgate.errors import ClusterError, ExitCode, RunInterrupted, UsageError
 from benchgate.load import cluster, cluster_worker
 from benchgate.load.clocks import Clock, HostClock, host_clock
 from benchgate.load.cluster import ClusterFleet, clock_of
@@ -27,9 +27,14 @@ from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import run_load_test, stage_of, target_of
 from benchgate.load.workers import run_shard
 from benchgate.model.records import ErrorClass
+from benchgate.model.run import RunStatus
+from benchgate.pipeline.progress import Progress
+from benchgate.pipeline.resume import resume_suite
+from benchgate.pipeline.run import RunOptions, run_suite
 from benchgate.plan.model import PlannedStage
+from benchgate.suite.loader import parse_suite
 from benchgate.targets.address import Route
-from tests.e2e.command import here, latest_evidence
+from tests.e2e.command import STORE, document, here, latest_evidence
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering
 from tests.fakes.slow_way import SlowWay
 from tests.shells.load_helpers import WHOLE, closed, limits, opened, target_at
@@ -353,7 +358,7 @@ def test_interrupted_stage_leaves_what_was_answered_and_no_load(fleet: ClusterFl
         again = fleet.run(shard_of(server.url, closed(2, concurrency=2)))
     assert {0, 2} <= set(left.requests.index.tolist()) <= {0, 1, 2, 3}
     assert set(left.requests.error) == {None}
-    assert left.client.faults == ("the stage was cut short",)
+    assert (left.client.by_cluster, left.client.faults) == (True, ("the stage was cut short",))
     assert again.requests.error == (None, None)
 
 
@@ -439,6 +444,39 @@ def test_run_that_loses_a_worker_is_invalid_by_its_name(two: Cluster, tmp_path: 
     faults = [fault for seen in evidence.load for fault in seen.client.faults]
     assert f"worker 1 of 2 at {first} was lost" in faults
     assert any(fault in done.stdout for fault in faults)  # one is named, and a busy machine may have more
+
+
+class Ends(Progress):
+    """Ends a run, as Ctrl-C does, once its first execution of a stage is stored."""
+
+    def step(self, done: str) -> None:
+        """One step is done."""
+        if done.startswith("block"):
+            raise KeyboardInterrupt
+
+
+def test_run_by_a_single_worker_of_a_cluster_is_resumed_by_a_cluster_and_is_not_alike_to_one_of_this_machine(
+    two: Cluster, tmp_path: Path
+) -> None:
+    answer = answering(lambda received: "a b c")
+    with ScriptedServer(answer) as server, ScriptedServer(answer) as baseline:
+        text = SUITE.format(baseline=baseline.url, candidate=server.url).replace("blocks: 2", "blocks: 2\n  workers: 1")
+        (tmp_path / "suite.yaml").write_text(text)
+        suite = parse_suite(text, "suite.yaml")
+        options = RunOptions(store=str(tmp_path / STORE), work_dir=tmp_path / "work", cluster=two.address)
+        here(tmp_path, "run", "suite.yaml")
+        local = latest_evidence(tmp_path).run.id
+        with pytest.raises(RunInterrupted) as interrupted:
+            run_suite(suite, tmp_path, options, Ends())
+        with pytest.raises(UsageError, match="its load was sent by a cluster and would be by this machine"):
+            resume_suite(suite, tmp_path, replace(options, cluster=None), Progress())
+        resume_suite(suite, tmp_path, options, Progress())
+    found = latest_evidence(tmp_path)
+    assert (found.run.id, found.run.status) == (interrupted.value.run_id, RunStatus.COMPLETE)
+    assert {(seen.client.workers, seen.client.faults) for seen in found.load} == {(1, ())}
+    compared = document(here(tmp_path, "compare", local, found.run.id, "--format", "json"))
+    (guard,) = [guard for guard in compared["guards"] if guard["id"] == "same-client"]
+    assert "by 1 load generator process, the other by 1 load generator process of a cluster" in guard["reason"]
 
 
 def test_lost_scheduler_is_said_so(tmp_path: Path) -> None:

@@ -326,6 +326,7 @@ class Client:
     busiest: float | None = None
     read_delay_ms: Sequence[float] | None = None  # None: not measured
     faults: Sequence[str] = ()
+    by_cluster: bool = False
     start_uncertainty_s: float | None = None
     unsolicited: int = 0  # times that the server sent something without a request
     closed_early: int = 0
@@ -342,6 +343,7 @@ class Client:
             read_delay_p99_s=delays[1],
             read_delay_max_s=delays[2],
             faults=tuple(self.faults),
+            by_cluster=self.by_cluster,
             start_uncertainty_s=self.start_uncertainty_s,
             unasked=self.unsolicited,
             closed_early=self.closed_early,

@@ -355,7 +355,7 @@ def same_client(comparison: TiedRuns, suite: Suite) -> Violation | Passed:
     senders = []
     for run in (comparison.reference, comparison.judged):
         numbers = sorted({execution.client.workers for execution in run.load})
-        cluster = any(execution.client.start_uncertainty_s is not None for execution in run.load)
+        cluster = any(execution.client.by_cluster for execution in run.load)
         processes = f"load generator {'process' if numbers == [1] else 'processes'}{' of a cluster' if cluster else ''}"
         senders.append(f"{' or '.join(map(str, numbers)) or 'no'} {processes}")  # every number if stages differ
     one, other = senders
