@@ -119,6 +119,11 @@ class Completed:
     down: DeploymentFault | None = None
     resumptions: int = 0
 
+    @property
+    def has_results(self) -> bool:
+        """Return True if load, quality, divergence or shadow has a complete part, measured on these deployments."""
+        return bool(self.load.blocks or self.load.searched or self.tasks or self.divergence or self.shadow)
+
     def items(self) -> dict[str, tuple[Sequence[EvalItem], Sequence[EvalItem]]]:
         """Return the items of both arms of every complete task; an early stop judges them with the others."""
         judged = {task: {one.arm: one.items for one in rows if one.repeat == 0} for task, rows in self.tasks.items()}

@@ -411,6 +411,12 @@ def changed_facts(before: Mapping[str, object], now: Mapping[str, object]) -> li
     return [f"{name} was {was[name]} and is {now_is[name]}" for name in changed]
 
 
+def facts_only_in(one: Mapping[str, object], other: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the names and values of the facts in `one` that are not in `other`."""
+    names = dict(flatten_json(other)).keys()
+    return [(name, value) for name, value in flatten_json(one) if name not in names]
+
+
 def same_server(one: Target, other: Target) -> bool:
     """Return True for the same model, port (or socket), path and literal headers at one host.
 

@@ -27,7 +27,14 @@ from benchgate.pipeline.checkpoint import (
     same_processes,
     session_event,
 )
-from benchgate.pipeline.deployments import TargetDown, changed_facts, deployed, exclusive_servers, measure_starts
+from benchgate.pipeline.deployments import (
+    TargetDown,
+    changed_facts,
+    deployed,
+    exclusive_servers,
+    facts_only_in,
+    measure_starts,
+)
 from benchgate.pipeline.environment import known_client, utc_now
 from benchgate.pipeline.error_budget import read_spent
 from benchgate.pipeline.judge import Decision, decide_measured
@@ -172,16 +179,26 @@ class ResumedRun:
     _new: dict[Arm, Deployment] = field(default_factory=dict)
 
     def check_deployment(self, arm: Arm, deployment: Deployment) -> None:
-        """Raise UsageError for a deployment that reports other facts than before; keep one that had reported none."""
+        """Raise UsageError for a deployment that reports other facts than before.
+
+        Facts are new to a run that has no result yet: its deployment is replaced by this one.
+        """
         before = self.run.arms[arm]
-        if before.facts:
-            # A fact that is gone counts as the same.
-            if changed := changed_facts(before.facts, deployment.facts):
-                raise UsageError(
-                    f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
-                    "run the suite from its beginning, without --resume"
-                )
-        elif self.writer is not None:
+        changed, remedy = changed_facts(before.facts, deployment.facts), ""
+        new = facts_only_in(deployment.facts, before.facts)
+        if self.completed.has_results:
+            changed += [f"{name} was not reported and is {value}" for name, value in new]
+        if lost := facts_only_in(before.facts, deployment.facts):
+            remedy = "" if changed else "resume the run when the server reports that again, or "
+            changed += [f"{name} was {value} and is not reported" for name, value in lost]
+        if changed:
+            raise UsageError(
+                f"the {arm} {before.name} is not what it was when the run was cut short: {'; '.join(changed)}; "
+                f"{remedy}run the suite from its beginning, without --resume"
+            )
+        if not new:
+            return
+        if self.writer is not None:
             self.writer.set_arm(arm, deployment)
         else:
             self._new[arm] = deployment

@@ -27,7 +27,15 @@ from benchgate.model.run import NO_LLM_SERVER, REFUSES_REQUESTS
 from benchgate.plan.media import data_url, speech_wav
 from benchgate.targets import engine_detection
 from benchgate.targets.address import show_address
-from benchgate.targets.client import AsyncJsonClient, JsonClient, NoConnectionError, NotHttpError, Response, TlsError
+from benchgate.targets.client import (
+    RETRY,
+    AsyncJsonClient,
+    JsonClient,
+    NoConnectionError,
+    NotHttpError,
+    Response,
+    TlsError,
+)
 from benchgate.targets.dialect import Target
 from benchgate.targets.endpoints import answer_document, request_content, request_path
 from benchgate.targets.engine_detection import model_entries
@@ -38,6 +46,7 @@ from benchgate.targets.error_messages import (
     json_object,
     one_line,
     stated_status,
+    success_document,
 )
 from benchgate.targets.grpc_client import inference_problem
 
@@ -376,15 +385,30 @@ def _facts(client: JsonClient, target: Target) -> dict[str, object]:
 
 
 def _get(client: JsonClient, path: str) -> dict[str, object]:
+    response = _read_page(client, path)
     try:
-        return client.get(path)
+        return {} if response is None else success_document(response.status, response.body)
     except RequestError:
         return {}
 
 
 def _text(client: JsonClient, path: str) -> str:
-    try:
-        response = client.send("GET", path)
-    except RequestError:
-        return ""
-    return response.body.decode("utf-8", "replace") if response.status == 200 else ""
+    response = _read_page(client, path)
+    return response.body.decode("utf-8", "replace") if response is not None and response.status == 200 else ""
+
+
+def _read_page(client: JsonClient, path: str) -> Response | None:
+    """Return a server's answer, read again once after none or one that may pass. None without any.
+
+    A deployment without its facts looks like another one.
+    """
+    response = None
+    for pause_s in (0.0, _POLL_S):
+        time.sleep(pause_s)
+        try:
+            response = client.send("GET", path)
+        except RequestError:
+            continue
+        if response.status not in RETRY.statuses:
+            break
+    return response

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -194,7 +195,9 @@ def accelerator_facts(sources: Sources, target: Target, tools: Mapping[str, SmiT
     """Return `accelerator_names` by number, and `driver`, as reported by a tool of this machine or an exporter."""
     if sources.gpu is None:
         return {}
-    found = tools[sources.gpu].name_devices() if sources.gpu in tools else _names_by_page(sources.gpu, target)
+    gpu, tool = sources.gpu, tools.get(sources.gpu)
+    read = partial(_names_by_page, gpu, target) if tool is None else tool.name_devices
+    found = read() or read()  # one that did not answer once: a deployment without its facts looks like another one
     kept = [found[number] for number in sorted(found) if sources.devices is None or number in sources.devices]
     drivers = sorted({driver for _, driver in kept if driver})
     facts: dict[str, object] = {"accelerator_names": [name for name, _ in kept]} if kept else {}

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -334,6 +334,63 @@ def test_deployments_that_are_others_or_gone_are_told_and_the_run_stays(
     with opened(tmp_path) as store:
         assert [run.id for run in store.resumable_runs()] == [run_id]
     assert events(tmp_path, run_id, "resumed") == []
+
+
+@contextmanager
+def telling_facts(listed: list[Step]) -> Iterator[str]:
+    """The suite for two servers, the baseline of which answers each request for its list of models by the next step.
+
+    The last step answers all further ones.
+    """
+
+    def telling(received: Received) -> Iterable[Step]:
+        if received.path == "/v1/models":
+            return [listed.pop(0) if len(listed) > 1 else listed[0]]
+        return healthy(received)
+
+    with ScriptedServer(telling) as plain, ScriptedServer(healthy) as other:
+        yield SUITE.replace("PLAIN", plain.url).replace("OTHER", other.url).replace("BLOCKS", "blocks: 2")
+
+
+MUTE = json_response({"data": [{"id": "sim"}]})
+FACTS = json_response({"data": [{"id": "sim", "max_model_len": 4096}]})
+
+
+def test_deployment_that_reports_a_fact_no_more_is_refused_and_one_that_did_not_answer_once_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    listed: list[Step] = [FACTS]
+    with telling_facts(listed) as text:
+        run_id = begun(tmp_path, text, after=1)
+        listed[:] = [MUTE]
+        with pytest.raises(UsageError, match=r"baseline plain is not .*: max_model_len was 4096 and is not reported; "):
+            gone_on(tmp_path, text)
+        assert events(tmp_path, run_id, "resumed") == []
+        listed[:] = [json_response({"error": "busy"}, status=503), FACTS]
+        decision, _ = gone_on(tmp_path, text)
+    assert (decision.evidence.run.id, decision.evidence.run.status) == (run_id, RunStatus.COMPLETE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [[MUTE], [json_response({"data": [{"id": "sim", "n_params": 7}]})]])
+def test_deployment_that_reports_a_new_fact_is_refused_once_a_block_is_complete(
+    tmp_path: Path, before: list[Step]
+) -> None:
+    for after, is_complete in ((1, False), (IN_A_BLOCK + 1, True)):
+        folder = tmp_path / str(after)
+        folder.mkdir()
+        listed = list(before)
+        with telling_facts(listed) as text:
+            run_id = begun(folder, text, after)
+            now = json_response({"data": [{"id": "sim", "n_params": 7, "max_model_len": 4096}]})
+            listed[:] = [now]
+            if is_complete:
+                with pytest.raises(UsageError, match=r"max_model_len was not reported and is 4096;"):
+                    gone_on(folder, text)
+                assert events(folder, run_id, "resumed") == []
+            else:
+                decision, _ = gone_on(folder, text)
+                assert decision.evidence.run.arms[Arm.BASELINE].facts == {"n_params": 7, "max_model_len": 4096}
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from benchgate.telemetry.accelerators import EXPORTERS, name_accelerators, read_
 from benchgate.telemetry.engine_metrics import BadPageError, UnreadError
 from benchgate.telemetry.smi import SMI_TOOLS, Report, SmiSource, SmiTool, combine_rows
 from benchgate.telemetry.sources import Sources, accelerator_facts
+from tests.fakes.scripted_server import Received, ScriptedServer, Step
 from tests.shells.load_helpers import target_at as target
 
 DCGM = """\
@@ -360,3 +361,15 @@ def test_accelerators_are_named_by_a_tool_in_order_of_their_numbers(name: str, t
     only = accelerator_facts(Sources(gpu=name, devices=(1,)), target("http://h"), tools)
     assert only["accelerator_names"] == facts["accelerator_names"][1:]
     assert accelerator_facts(Sources(), target("http://h"), tools) == {}
+
+
+def test_accelerators_are_read_again_where_a_page_did_not_answer_once() -> None:
+    statuses = [503, 200]
+
+    def answer(received: Received) -> list[Step]:
+        head = f"HTTP/1.1 {statuses.pop(0)} Scripted\r\ncontent-length: {len(DCGM)}\r\n\r\n"
+        return [head.encode() + DCGM.encode()]
+
+    with ScriptedServer(answer) as server:
+        facts = accelerator_facts(Sources(gpu=f"{server.url}/metrics"), target("http://h"))
+    assert facts == {"accelerator_names": ["NVIDIA H100", "NVIDIA H100"], "driver": "570.1"}

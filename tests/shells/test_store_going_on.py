@@ -162,10 +162,16 @@ def test_a_deployment_that_says_something_else_is_refused_before_anything_is_wri
         raise AssertionError("the run was opened")
 
     resumed = ResumedRun(run, Completed(), never, {})
-    resumed.check_deployment(Arm.BASELINE, facts(version="1", more="x"))
+    resumed.check_deployment(Arm.BASELINE, facts(version="1", model="m", more="x"))
     resumed.check_deployment(Arm.CANDIDATE, facts(version="9"))  # it had said nothing yet
-    with pytest.raises(UsageError, match=r"the baseline f16 is not what it was .*: version was 1 and is 2"):
-        resumed.check_deployment(Arm.BASELINE, facts(version="2"))
+    with pytest.raises(UsageError, match=r"the baseline f16 is not what it was .*: version was 1 and is 2; run the"):
+        resumed.check_deployment(Arm.BASELINE, facts(version="2", model="m"))
+    with pytest.raises(UsageError, match=r"version was 1 and is not reported; resume the run when the server reports"):
+        resumed.check_deployment(Arm.BASELINE, facts(model="m"))
+    for part in (dict[str, Any](tasks={"reverse": ()}), {"divergence": True}, {"shadow": True}):
+        resumed.completed = replace(Completed(), **part)
+        with pytest.raises(UsageError, match=r"the candidate f16 .*: version was not reported and is 9; run the"):
+            resumed.check_deployment(Arm.CANDIDATE, facts(version="9"))
 
 
 def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_is_told(
