@@ -37,7 +37,7 @@ ANSWERS = "answers"  # those to eval items that were sent among its requests, no
 RESUMED = "resumed"  # data: a `Resumption`; part of the run's hash
 SESSION_BEGUN = "sitting"  # a session of the run begins: its process, its spool, its servers
 SERVER_PROCESSES = "processes"  # server process of each side when a session began
-ALL_STORED = "all_stored"  # no spool has more of an interrupted run than the store
+ALL_STORED = "all_stored"  # the store has what the spool of an interrupted run held
 
 
 # Times and reasons of faults.

@@ -48,7 +48,7 @@ from benchgate.plan.schedule import Plan
 from benchgate.store.database import Address
 from benchgate.store.evidence import JournalEntry
 from benchgate.store.repository import RunWriter, Store
-from benchgate.store.rows import pending_spool
+from benchgate.store.rows import ended_by_spool, pending_spool
 from benchgate.store.spool import FILE_NAME
 from benchgate.suite.schema import Suite
 from benchgate.system import usable_cpus
@@ -305,8 +305,8 @@ def recover_spools(store: Store, run: Run, spool: Path, *, without_spool: bool) 
             found += [path] if path.is_file() else []
     for path in found:
         store.recover(path)
-    if pending is None:
-        return SpoolState.NOT_NEEDED
+    if pending is None:  # it may have been recovered by an import, or before a resumption that was refused
+        return SpoolState.RECOVERED if ended_by_spool(store.events(run.id)) else SpoolState.NOT_NEEDED
     if found:
         return SpoolState.RECOVERED
     if not without_spool:

@@ -437,3 +437,13 @@ def pending_spool(events: Iterable[tuple[str, Mapping[str, object]]]) -> str | N
         elif kind == ALL_STORED:
             left = None
     return left
+
+
+BY_SPOOL: Mapping[str, object] = {"by_spool": True}
+"""Data of the event ALL_STORED where a spool was recovered; it is empty where the run's own process wrote it."""
+
+
+def ended_by_spool(events: Iterable[tuple[str, Mapping[str, object]]]) -> bool:
+    """Return True if the end of a run's last session is known from its spool alone, which may be incomplete."""
+    last = [data for kind, data in events if kind in (SESSION_BEGUN, ALL_STORED)][-1:]
+    return last == [BY_SPOOL]

@@ -33,7 +33,7 @@ from benchgate.store.evidence import EVIDENCE_EVENTS, RunRows
 from benchgate.store.integrity import is_uuid, validate_run
 from benchgate.store.locks import RunLocks
 from benchgate.store.merge import insert_rows
-from benchgate.store.rows import pending_spool
+from benchgate.store.rows import BY_SPOOL, pending_spool
 from benchgate.store.stored_run import read_story, run_row, story_of
 from benchgate.system import create_temporary, replace_durably, try_file_lock
 
@@ -331,7 +331,8 @@ def recover(database: Database, locks: RunLocks, path: Path) -> Recovered:
                     events = ((row["kind"], json.loads(row["data"])) for row in fetch(connection, of_run))
                     if pending_spool(events) is not None:
                         seq = 1 + max(read_story(connection, spooled.run_id, tombstones=False))
-                        note = {"run_id": spooled.run_id, "seq": seq, "kind": ALL_STORED, "data": "{}"}
+                        data = rows.to_json(BY_SPOOL, "the event of a recovery")
+                        note = {"run_id": spooled.run_id, "seq": seq, "kind": ALL_STORED, "data": data}
                         connection.execute(insert(event), note)
                     stored_run.suspend(connection, spooled.run_id)
                 run = run_row(connection, spooled.run_id)

@@ -195,8 +195,9 @@ def test_a_spool_that_is_lost_is_done_without_only_when_it_is_said_and_then_it_i
     assert store.events(run.id)[-1] == (SESSION_BEGUN, began)
 
 
+@pytest.mark.parametrize("imported", [False, True])
 def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
-    store: Store, store_address: str, tmp_path: Path
+    store: Store, store_address: str, tmp_path: Path, imported: bool
 ) -> None:
     run, own = make_run(), spool(tmp_path)
     began = {"process": 7, "spool": str(own), "addresses": {}}
@@ -208,7 +209,11 @@ def test_a_spool_of_a_run_that_was_killed_may_be_an_older_copy_which_is_told(
         writer.close()
     own.write_bytes(early)
     assert store.mark_abandoned_runs() == [run.id]
-    assert recover_spools(store, run, own, without_spool=False) is SpoolState.RECOVERED
+    if imported:  # by `benchgate store import`
+        store.recover(own)
+    for _ in range(2):  # a resumption that was refused after this is tried again
+        assert recover_spools(store, run, own, without_spool=False) is SpoolState.RECOVERED
+        own.unlink(missing_ok=True)
     reopen = partial(store.reopen_run, run.id, spool=own)
     resumed = ResumedRun(run, Completed(), reopen, began, spool=SpoolState.RECOVERED)
     resumed.reopen().finish(RunStatus.PARTIAL, DONE_AT)
