@@ -416,6 +416,8 @@ def _send_shard(load: LoadOptions, texts: Mapping[str, Any], place: ShardOptions
 def _save(result: Mapping[str, Any], store: str, label: str | None) -> None:
     if result["partial"]:
         log_progress("an interrupted load is not saved")
+    elif exit_code(result) is ExitCode.INVALID:  # its numbers would stand in trends without their reservation
+        log_progress(f"this load is not saved: {next(load_remarks(result))}")
     elif result["metrics"]:
         from benchgate.pipeline.import_load import save_load
 

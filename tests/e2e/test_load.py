@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -15,7 +18,18 @@ from tests.fakes.grpc_server import serving_grpc
 pytestmark = pytest.mark.beside  # no time of it is judged closely
 
 PROMPTS = '{"prompt": "What is a fjord?"}\n{"messages": [{"role": "user", "content": "Name a river."}]}\n'
+Completed: TypeAlias = subprocess.CompletedProcess[str]
 LEVEL = ("--concurrency", "2", "--requests", "40", "--output-tokens", "8")
+
+
+def until_saved(load: Callable[[], Completed]) -> Completed:
+    """Repeat a load that is not saved, because the client was late on a busy machine."""
+    done = load()
+    for _ in range(4):
+        if "saved as run" in done.stderr:
+            break
+        done = load()
+    return done
 
 
 @pytest.mark.slow
@@ -26,10 +40,9 @@ def test_a_url_is_enough_and_two_saved_loads_are_compared(tmp_path: Path) -> Non
         serve_sim(sim_settings(prefill_s=0.0001, decode_s=0.012, batch=4)) as slow,
     ):
         address = fast.url.removeprefix("http://")
-        said = benchgate(tmp_path, "load", address, *LEVEL, "--label", "fast")
-        document = here(
-            tmp_path, "load", f"{slow.url}/v1/chat/completions", *LEVEL, "--label", "slow", "--format", "json"
-        )
+        said = until_saved(lambda: benchgate(tmp_path, "load", address, *LEVEL, "--label", "fast"))
+        chat = ("load", f"{slow.url}/v1/chat/completions", *LEVEL)
+        document = until_saved(lambda: here(tmp_path, *chat, "--label", "slow", "--format", "json"))
         prompted = here(tmp_path, "load", f"{slow.url}/v1", *LEVEL, "--prompts", "prompts.jsonl", "--think-time", "5ms")
     assert said.stdout.startswith(f"{fast.url}/v1/chat/completions\nmodel       sim (vllm dialect)\n"), said.stderr
     assert "latency, ms" in said.stdout and "TPOT" in said.stdout

@@ -233,12 +233,15 @@ def loaded(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         try:
             assert sim.stdout is not None
             (url,) = re.findall(r"http://\S+:\d+", sim.stdout.readline())
-            done = run(
-                base, "load", url, "--concurrency", "2", "--requests", "20", "--warmup", "0", "--save", folder=folder
-            )
+            load = ("load", url, "--concurrency", "2", "--requests", "20", "--warmup", "0", "--save")
+            done = run(base, *load, folder=folder)
+            for _ in range(4):  # a load whose client was late, on a busy machine, is not saved
+                if done.returncode == 0:
+                    break
+                done = run(base, *load, folder=folder)
         finally:
             sim.terminate()
-    assert done.returncode in (0, 12), done.stderr  # 12: this machine was busy
+    assert done.returncode == 0, done.stderr
     assert "TTFT" in done.stdout
     return folder
 

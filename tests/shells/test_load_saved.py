@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.errors import PublishError, UsageError
+from benchgate.errors import ExitCode, PublishError, UsageError
 from benchgate.gate.summary.metric_rows import NumberPair
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow
@@ -21,6 +21,7 @@ from tests.fakes.scripted_server import (
     ScriptedServer,
     Step,
     finish,
+    json_response,
     role_event,
     stream_head,
     token,
@@ -35,8 +36,10 @@ def paced(gap_s: float) -> list[Step]:
     return [stream_head() + role_event(), *tokens, finish("length") + usage(7, 4) + DONE + LAST_CHUNK]
 
 
-def saved(address: str, gap_s: float, *words: str) -> quick_command.Told:
-    with ScriptedServer(lambda received: paced(gap_s)) as server:
+def saved(address: str, gap_s: float, *words: str, saturated: tuple[str, ...] = ()) -> quick_command.Told:
+    """Send a load and save it. Its client is saturated for these reasons, however busy the machine is."""
+    with ScriptedServer(lambda received: paced(gap_s)) as server, pytest.MonkeyPatch.context() as patched:
+        patched.setattr("benchgate.load.standalone.run.saturation_reasons", lambda *_: saturated)
         said = ["load", f"{server.url}/tenant-path/v1", "--model", "m", "--engine", "openai", "--workers", "1"]
         said += ["--warmup", "0", "--concurrency", "2", "--requests", "60", "--slo", "ttft=1s"]
         return quick_command.told(*said, "--store", address, *words)
@@ -113,6 +116,21 @@ def test_a_load_is_saved_also_where_its_result_cannot_be_printed(
         saved(address, 0.001, "--label", "kept")
     with Store.open(address) as store:
         assert store.metrics(store.resolve("kept"))
+
+
+def test_load_that_is_invalid_is_printed_and_not_saved(tmp_path: Path) -> None:
+    address = str(tmp_path / "benchgate.db")
+    told = saved(address, 0.001, "--label", "busy", saturated=("a late worker", "another"))
+    assert told.exit_code == ExitCode.INVALID
+    assert "60 of 60 succeeded" in told.stdout
+    assert "not saved: the client was the bottleneck: a late worker; another; " in told.stderr
+    with ScriptedServer(lambda received: [json_response({"error": "no"}, status=500)]) as server:
+        said = ["load", f"{server.url}/v1", "--model", "m", "--engine", "openai", "--workers", "1", "--warmup", "0"]
+        refused = quick_command.told(*said, "--concurrency", "2", "--requests", "4", "--save", "--store", address)
+    assert refused.exit_code == ExitCode.INVALID
+    assert "not saved: no request to " in refused.stderr and "HTTP 500" in refused.stderr
+    with Store.open(address) as store:
+        assert store.runs() == []
 
 
 def test_the_interval_of_a_change_joins_those_of_both_runs() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchgate import __version__
-from benchgate.errors import ClusterError, StoreError, UsageError
+from benchgate.errors import ClusterError, ExitCode, StoreError, UsageError
 from benchgate.load.clocks import HostClock
 from benchgate.load.http.exchange import Response
 from benchgate.load.http.parser import Head
@@ -35,6 +35,7 @@ from benchgate.pipeline.import_load import save_load
 from benchgate.report.load_result import render_load
 from benchgate.report.screen import Screen
 from benchgate.store.repository import Store
+from tests.fakes import quick_command
 from tests.fakes.blocks import record
 from tests.fakes.grpc_server import serving_grpc
 from tests.fakes.scripted_server import ScriptedServer, answering
@@ -214,6 +215,20 @@ def test_shard_that_cannot_be_used_makes_the_load_invalid_by_its_name(
     whole, lost = len(records()), len(records()[2::4])
     assert document["requests"]["scheduled"] == whole
     assert document["requests"]["ok"] == whole - 1 - (0 if kept else lost - (50 % 4 == 2))
+
+
+def test_merged_load_without_one_of_its_shards_is_not_saved(tmp_path: Path) -> None:
+    address = str(tmp_path / "store.db")
+
+    def merged(folder: Path) -> quick_command.Told:
+        return quick_command.told("load", "merge", str(folder), "--label", "merged", "--store", address)
+
+    leave(tmp_path / "lossy", 4, without=2)
+    leave(tmp_path / "whole", 4)
+    lossy = merged(tmp_path / "lossy")
+    assert (lossy.exit_code, "succeeded" in lossy.stdout) == (ExitCode.INVALID, True)
+    assert "not saved: the client was the bottleneck: shard 2/4 is missing: it was never begun" in lossy.stderr
+    assert "saved as run" in merged(tmp_path / "whole").stderr  # the label is still free
 
 
 def test_clocks_of_several_machines_may_differ_by_the_ramp(tmp_path: Path) -> None:
