@@ -247,7 +247,7 @@ class ClusterFleet:
         self._stack = ExitStack()
         self._name = f"benchgate-{secrets.token_hex(8)}"
         self._stages = 0
-        self._seats: list[RemoteWorker] = []  # of the stage under way, or of the last one
+        self._seats: list[RemoteWorker] = []  # of the stage under way, once its workers are known, or of the last one
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -315,6 +315,7 @@ class ClusterFleet:
         return crew
 
     async def _run(self, stage: Shard, begins: Callable[[int], None] | None) -> StageResult:
+        self._seats = []  # an interrupt from here on salvages nothing of the stage before
         crew = await self._crew(stage.loaded_url)
         shards = stage.split(len(crew), self._regions)
         self._seats = [

@@ -362,6 +362,20 @@ def test_interrupted_stage_leaves_what_was_answered_and_no_load(fleet: ClusterFl
     assert again.requests.error == (None, None)
 
 
+def test_stage_that_ended_before_it_had_workers_leaves_no_answers_of_the_stage_before(
+    fleet: ClusterFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def without_workers(url: str | None = None) -> None:
+        raise ClusterError("none came")
+
+    with ScriptedServer(lambda received: [WHOLE]) as server:
+        assert len(fleet.run(shard_of(server.url, closed(2, concurrency=2))).requests) == 2
+        monkeypatch.setattr(fleet, "_crew", without_workers)
+        with pytest.raises(ClusterError, match="none came"):
+            fleet.run(shard_of(server.url, closed(2, concurrency=2)))
+        assert len(fleet.salvage().requests) == 0
+
+
 def test_bare_load_takes_as_many_workers_as_it_is_told(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_COME_S", 0.0)
     load: dict[str, Any] = {"model": "m", "engine": "vllm", "concurrency": 4, "requests": 8, "warmup": "0"}
