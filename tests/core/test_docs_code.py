@@ -95,6 +95,59 @@ def test_inputs_of_workflows_exist() -> None:
         assert {name for name, value in known["inputs"].items() if value.get("required")} <= inputs, name
 
 
+def job_in(page: str, name: str) -> Any:
+    """Return a job of a page's workflow or fragment."""
+    blocks = (YAML(typ="safe", pure=True).load(code) for at, kind, _, code in BLOCKS if (at, kind) == (page, "yaml"))
+    return next(jobs[name] for block in blocks if name in (jobs := block.get("jobs", block)))
+
+
+def holds(condition: str, **known: Any) -> bool:
+    """Evaluate the condition of a job that was not cancelled. As on GitHub, an output without a value is empty."""
+
+    def value(path: re.Match[str]) -> str:
+        found: Any = known
+        for part in path[0].split("."):
+            found = found.get(part, "")
+        return repr(found)
+
+    code = condition.removeprefix("${{").removesuffix("}}").replace("!cancelled()", "True")
+    code = re.sub(r"[a-z]+(?:\.[\w-]+)+", value, code.replace("&&", " and ").replace("||", " or "))
+    return bool(eval(code.strip(), {"__builtins__": {}}))
+
+
+@pytest.mark.parametrize(
+    ("result", "outputs", "deploys"),
+    [
+        ("success", {"verdict": "pass", "promoted-id": "5712033541"}, True),
+        ("success", {"verdict": "warn", "promoted-id": "5712033541"}, True),
+        ("success", {"verdict": "pass", "promoted-id": ""}, False),  # a pull request: nothing is promoted
+        ("success", {"verdict": "pass"}, False),
+        ("failure", {"verdict": "pass", "promoted-id": "5712033541"}, False),
+        ("failure", {"verdict": "block"}, False),
+    ],
+)
+def test_a_copied_job_deploys_only_what_was_promoted(result: str, outputs: dict[str, str], deploys: bool) -> None:
+    job = job_in("docs/guides/ci.md", "deploy")
+    assert holds(job["if"], needs={"benchgate": {"result": result, "outputs": outputs}}) is deploys
+
+
+@pytest.mark.parametrize(
+    ("ref", "result", "promotes"),
+    [
+        ("refs/heads/main", "success", True),
+        ("refs/pull/7/merge", "success", False),
+        ("refs/heads/main", "failure", False),
+        ("refs/heads/main", "skipped", False),
+    ],
+)
+def test_a_copied_workflow_of_the_action_promotes_on_main_alone(ref: str, result: str, promotes: bool) -> None:
+    job, required = job_in("docs/guides/ci.md", "promote"), job_in("docs/guides/ci.md", "verdict")
+    needs = {"verdict": {"result": result}, "gate": {"result": "success", "outputs": {"verdict": "pass"}}}
+    assert holds(job["if"], github={"ref": ref}, needs=needs) is promotes
+    assert job["environment"] and "verdict" in job["needs"]
+    assert required["if"] == "${{ always() }}" and "environment" not in required  # no approval in a pull request
+
+
 def test_messages_of_troubleshooting_are_those_of_the_package() -> None:
     modules = (ROOT / "benchgate").rglob("*.py")
     syntax = (node for path in modules for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
