@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _HOOK_LIMIT = "10m"
 
+RequirePinnedOption = Annotated[
+    bool, typer.Option("--require-pinned", help="Refuse a candidate without a known model revision.")
+]
+
 
 def publish(
     run: Annotated[
@@ -260,9 +264,7 @@ def promote(
         Path | None, typer.Option(metavar="FILE", help="HTML report that was read; must be the store's.")
     ] = None,
     override: Annotated[str | None, typer.Option(metavar="REASON", help="Promote against the verdict.")] = None,
-    require_pinned: Annotated[
-        bool, typer.Option("--require-pinned", help="Refuse a candidate without a known model revision.")
-    ] = False,
+    require_pinned: RequirePinnedOption = False,
     max_age: Annotated[str | None, typer.Option(help="Longest time since the run ended.", show_default="30d")] = None,
     run_hook: Annotated[
         str | None, typer.Option(metavar="CMD", help="Run this command, without a shell, once it is recorded.")
@@ -537,6 +539,7 @@ def verdict_server(
     max_age: Annotated[str, typer.Option(help="Longest time since a run ended.")] = "7d",
     store: options.StoreOption = options.STORE,
     strict: options.StrictOption = False,
+    require_pinned: RequirePinnedOption = False,
 ) -> None:
     """Serve verdicts to Flagger and Argo Rollouts
 
@@ -550,7 +553,7 @@ def verdict_server(
     from benchgate.release.server import ServerSettings, VerdictServer
 
     try:
-        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, log))
+        server = VerdictServer(host, port, ServerSettings(store, max_age_s, strict, require_pinned, log))
     except (OSError, OverflowError) as error:
         remedy = "give another --port, or a --host of this machine"
         raise UsageError(f"--host {host} --port {port}: nothing can listen there: {error}; {remedy}") from error

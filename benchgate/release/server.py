@@ -57,7 +57,8 @@ class VerdictQuery:
     """Query for `run` (an id or a label), or for the newest run of `suite` that judges its deployment `candidate`.
 
     `revision` is the one that the candidate's weights must have been measured at, `max_age_s` the longest time since
-    the run's end. With `promoted` a recorded promotion must stand, with `strict` a WARN does not promote.
+    the run's end. With `promoted` a recorded promotion must stand, with `strict` a WARN does not promote, with
+    `require_pinned` weights without a known revision do not.
     """
 
     run: str | None = None
@@ -67,13 +68,14 @@ class VerdictQuery:
     max_age_s: float = 0.0
     promoted: bool = False
     strict: bool = False
+    require_pinned: bool = False
 
 
 _PARAMETERS = ("run", "suite", "candidate", "revision", "max_age", "promoted", "strict")
 
 
-def parse_query(values: Mapping[str, object], *, max_age_s: float, strict: bool) -> VerdictQuery:
-    """Parse a caller's parameters, which may tighten `max_age_s` and `strict`, and never loosen them.
+def parse_query(values: Mapping[str, object], *, max_age_s: float, strict: bool, require_pinned: bool) -> VerdictQuery:
+    """Parse a caller's parameters, which may tighten `max_age_s` and `strict`, and never loosen a demand.
 
     Raises UsageError for an unknown name or value, and where no run is named: a misspelled condition must not be lost.
     """
@@ -107,6 +109,7 @@ def parse_query(values: Mapping[str, object], *, max_age_s: float, strict: bool)
         max_age_s=min(max_age_s, own_max_age_s),
         promoted=_flag("promoted", texts.get("promoted")),
         strict=strict or _flag("strict", texts.get("strict")),
+        require_pinned=require_pinned,
     )
 
 
@@ -154,7 +157,8 @@ def answer(store: Store, query: VerdictQuery, now: str) -> Answer:
 def _obstacles(
     store: Store, query: VerdictQuery, run: Run, verdict: StoredVerdict | None, now: str
 ) -> Iterator[Obstacle]:
-    yield from run_obstacles(run, now, Requirements(query.max_age_s, revision=query.revision))
+    requirements = Requirements(query.max_age_s, require_pinned=query.require_pinned, revision=query.revision)
+    yield from run_obstacles(run, now, requirements)
     if verdict is None:
         yield Obstacle(ObstacleKind.VERDICT, "it was never judged")
         return
@@ -186,11 +190,12 @@ def _candidate(run: Run) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """A server's store, its limits on age and WARN, and the function that logs a line."""
+    """A server's store, its demands on every run, and the function that logs a line."""
 
     store: str
     max_age_s: float
     strict: bool
+    require_pinned: bool
     log: Callable[[str], None]
 
 
@@ -339,7 +344,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, parameters: Mapping[str, object]) -> Answer:
         settings = self.server.settings
         self.server.request_read(self.request)
-        query = parse_query(parameters, max_age_s=settings.max_age_s, strict=settings.strict)
+        query = parse_query(
+            parameters,
+            max_age_s=settings.max_age_s,
+            strict=settings.strict,
+            require_pinned=settings.require_pinned,
+        )
         with opened(settings.store) as store:
             return answer(store, query, utc_now())
 

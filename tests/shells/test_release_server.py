@@ -19,6 +19,7 @@ from benchgate.model.run import RunStatus
 from benchgate.pipeline.judge import decide_stored
 from benchgate.release.server import RunNotFound, ServerSettings, VerdictServer, answer, parse_query
 from benchgate.store.repository import Store
+from tests.fakes import quick_command
 from tests.fakes.measured import SuiteText
 from tests.fakes.promotable import BLOCKED, CHECK, begun, judged, write_record
 
@@ -36,7 +37,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def ask(store: Store, now: str = NOW, **said: object) -> tuple[bool, str]:
-    found = answer(store, parse_query(said, max_age_s=7 * DAY_S, strict=False), now)
+    found = answer(store, parse_query(said, max_age_s=7 * DAY_S, strict=False, require_pinned=False), now)
     assert found.document["promotes"] is found.promotes
     return found.promotes, found.reason
 
@@ -117,7 +118,9 @@ def test_a_forged_verdict_that_is_not_whole_and_a_warning_where_none_may_be_say_
     assert not promotes and reason.startswith(
         f"run {run_id} of suite {SUITE.suite}: WARN; strict treats WARN like BLOCK"
     )
-    served_strictly = parse_query({"run": run_id, "strict": "false"}, max_age_s=DAY_S, strict=True)
+    served_strictly = parse_query(
+        {"run": run_id, "strict": "false"}, max_age_s=DAY_S, strict=True, require_pinned=False
+    )
     assert served_strictly.strict  # a caller may not ask for less
 
 
@@ -140,13 +143,16 @@ def test_a_forged_verdict_that_is_not_whole_and_a_warning_where_none_may_be_say_
 )
 def test_a_question_that_is_not_understood_is_no_parse_query(said: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        parse_query(said, max_age_s=DAY_S, strict=False)
+        parse_query(said, max_age_s=DAY_S, strict=False, require_pinned=False)
 
 
 @contextmanager
-def serving(address: str) -> Iterator[tuple[str, list[str]]]:
+def serving(address: str, *, require_pinned: bool = False) -> Iterator[tuple[str, list[str]]]:
     told: list[str] = []
-    with VerdictServer("127.0.0.1", 0, ServerSettings(address, 100_000 * DAY_S, False, told.append)) as server:
+    settings = ServerSettings(
+        address, max_age_s=100_000 * DAY_S, strict=False, require_pinned=require_pinned, log=told.append
+    )
+    with VerdictServer("127.0.0.1", 0, settings) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         try:
             yield server.url, told
@@ -190,6 +196,41 @@ def test_flagger_goes_on_for_a_yes_alone_and_is_told_why_not(tmp_path: Path) -> 
         assert client.put("/flagger", json=webhook(run=good)).status_code == 501
         assert client.get("/healthz").text == "ok\n"
     assert told[0].startswith("POST /flagger: 200 run ") and all("\n" not in line for line in told)
+
+
+def test_server_that_requires_pinned_weights_refuses_a_run_that_passed_without_a_revision(tmp_path: Path) -> None:
+    address = str(tmp_path / "runs.sqlite")
+    with Store.open(address) as store:
+        unknown, pinned = begun(store), begun(store, candidate={"settings": {"revision": COMMIT}})
+        for run_id in (unknown, pinned):
+            decide_stored(store, run_id)
+    for require_pinned in (False, True):
+        with serving(address, require_pinned=require_pinned) as (url, _), httpx2.Client(base_url=url) as client:
+            found = client.get(f"/verdict/{unknown}").json()
+            assert found["promotes"] is not require_pinned
+            assert ("may differ from those measured" in found["reason"]) is require_pinned
+            assert client.get(f"/verdict/{pinned}").json()["promotes"] is True
+
+
+def test_options_of_the_command_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[ServerSettings] = []
+
+    def refuse(host: str, port: int, settings: ServerSettings) -> None:
+        given.append(settings)
+        raise OSError("address in use")
+
+    monkeypatch.setattr("benchgate.release.server.VerdictServer", refuse)
+    address = str(tmp_path / "runs.sqlite")
+    with Store.open(address):
+        pass
+    for options, expected in (
+        ([], (False, False)),
+        (["--strict"], (True, False)),
+        (["--require-pinned"], (False, True)),
+    ):
+        with pytest.raises(UsageError, match="address in use"):
+            quick_command.told("verdict-server", "--store", address, *options)
+        assert (given[-1].strict, given[-1].require_pinned) == expected
 
 
 def test_argo_reads_a_truth_and_a_reason_as_json(tmp_path: Path) -> None:
