@@ -151,6 +151,30 @@ def test_what_promotes_by_its_own_word_for_main_runs_on_main_alone() -> None:
         assert held[name] in text, name
 
 
+def test_every_example_that_measures_takes_its_hosts_lock_or_says_that_there_is_none() -> None:
+    locks = {
+        ".gitlab-ci.yml": "resource_group: benchgate",
+        "Jenkinsfile": "lock(resource: 'benchgate')",
+        "azure-pipelines.yml": "lockBehavior: sequential",
+        "pipeline.yml": "concurrency_group: benchgate",
+        "config.yml": "serial-group: benchgate",
+        "cronjob.yaml": "concurrencyPolicy: Forbid",
+    }
+    none = ("job.yaml", "analysis-job.yaml", "task.yaml")
+    measuring = {path for path in EXAMPLES for words in told(path) if words[0] == "run"}
+    assert sorted(path.name for path in measuring) == sorted([*locks, *none])
+    for path in measuring:
+        assert locks.get(path.name, "no lock") in path.read_text(encoding="utf-8"), path
+
+
+def test_azure_measures_in_a_job_that_its_environment_can_lock() -> None:
+    """A stage asks for a lock only of what its jobs use, and a plain job uses no environment."""
+    (pipeline,) = documents(ROOT / "examples/azure/azure-pipelines.yml")
+    for stage in pipeline["stages"]:
+        (job,) = stage["jobs"]
+        assert stage["lockBehavior"] == "sequential" and job["deployment"] == stage["stage"] and job["environment"]
+
+
 def test_every_example_that_promotes_refuses_weights_of_which_nobody_says_which_they_are() -> None:
     promoting = {path.name: words for path in EXAMPLES for words in told(path) if words[0] == "promote"}
     assert len(promoting) == 6
