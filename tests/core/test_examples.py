@@ -175,6 +175,21 @@ def test_azure_measures_in_a_job_that_its_environment_can_lock() -> None:
         assert stage["lockBehavior"] == "sequential" and job["deployment"] == stage["stage"] and job["environment"]
 
 
+def test_a_job_that_runs_again_has_the_label_of_its_first_run_and_promotes_it() -> None:
+    """A label of each attempt would measure again: a second chance to pass. These are the same in every attempt."""
+    steady = {
+        ".gitlab-ci.yml": "pipeline-$CI_PIPELINE_ID",
+        "Jenkinsfile": "$BUILD_TAG",
+        "azure-pipelines.yml": "$BUILD_BUILDNUMBER",
+        "pipeline.yml": "build-$BUILDKITE_BUILD_NUMBER",
+        "config.yml": "pipeline-<< pipeline.number >>",
+    }
+    for name, label in steady.items():
+        (path,) = [path for path in EXAMPLES if path.name == name]
+        measured, promoted = [words for words in told(path) if words[0] in ("run", "promote")]
+        assert (measured[measured.index("--label") + 1], promoted[1]) == (label, label)
+
+
 def test_every_example_that_promotes_refuses_weights_of_which_nobody_says_which_they_are() -> None:
     promoting = {path.name: words for path in EXAMPLES for words in told(path) if words[0] == "promote"}
     assert len(promoting) == 6
