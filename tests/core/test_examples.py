@@ -190,6 +190,13 @@ def test_a_job_that_runs_again_has_the_label_of_its_first_run_and_promotes_it() 
         assert (measured[measured.index("--label") + 1], promoted[1]) == (label, label)
 
 
+def test_every_example_names_who_promotes_where_the_host_does_not() -> None:
+    """Only GitLab's job reports a person, and a container's user has no name. MLflow's example is typed by a person."""
+    named = {path.name: words for path in EXAMPLES for words in told(path) if words[0] == "promote"}
+    assert {name for name, words in named.items() if "--by" not in words} == {".gitlab-ci.yml", "set_alias.py"}
+    assert all(words[words.index("--by") + 1] for words in named.values() if "--by" in words)
+
+
 def test_every_example_that_promotes_refuses_weights_of_which_nobody_says_which_they_are() -> None:
     promoting = {path.name: words for path in EXAMPLES for words in told(path) if words[0] == "promote"}
     assert len(promoting) == 6
