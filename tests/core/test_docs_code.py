@@ -95,6 +95,14 @@ def test_inputs_of_workflows_exist() -> None:
         assert {name for name, value in known["inputs"].items() if value.get("required")} <= inputs, name
 
 
+def test_where_an_object_store_is_used_its_client_is_named() -> None:
+    """The extra brings fsspec alone, which reaches no bucket without one of its own clients."""
+    pages = {page: text for page, text in TEXTS.items() if "`object-storage`" in text}
+    manifest = "examples/kubernetes/load/jobset.yaml"
+    pages[manifest] = (ROOT / manifest).read_text(encoding="utf-8")
+    assert len(pages) == 3 and [page for page, text in pages.items() if "s3fs" not in text] == []
+
+
 def job_in(page: str, name: str) -> Any:
     """Return a job of a page's workflow or fragment."""
     blocks = (YAML(typ="safe", pure=True).load(code) for at, kind, _, code in BLOCKS if (at, kind) == (page, "yaml"))
