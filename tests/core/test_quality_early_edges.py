@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,20 @@ def test_a_group_speaks_only_where_it_is_one_task() -> None:
     assert found([EACH], ["mmlu"], two) is None
     assert found([{**EACH, "task": "mmlu"}], ["mmlu"], two) is None
     assert found([{**EACH, "task": "mmlu/law"}], ["mmlu"], two) == "accuracy@mmlu/law"
+
+
+def test_a_check_with_a_minimum_ends_nothing() -> None:
+    floor: Line = {"metric": "accuracy", "task": "t", "min": "90%"}
+    assert found([floor], ["t"], {"t": LOST}) is None
+    assert found([floor, EACH], ["t"], {"t": LOST}) == "accuracy@t"
+
+
+def test_the_how_to_whose_one_check_is_of_a_group_promises_no_early_end() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/mmlu-pro.md").read_text(encoding="utf-8")
+    line: Line = {"metric": "accuracy", "task": "mmlu_pro", "margin": "2 points"}
+    assert "{metric: accuracy, task: mmlu_pro, margin: 2 points}" in page
+    assert found([line], ["mmlu_pro"], {"mmlu_pro/law": LOST, "mmlu_pro/math": LOST}) is None
+    assert "stop_early" not in page
 
 
 def test_beside_a_group_of_several_tasks_a_named_one_still_speaks_and_an_average_does_not() -> None:
