@@ -313,7 +313,9 @@ class Shadow(Section):
     limit: Whole | None = key("Number of rows, the first ones of the file. Default: all", default=None, ge=1)
     concurrency: Whole = key("Requests in flight", default=8, ge=1, le=1024)
     max_tokens: Tokens = key("Longest answer of a prompt without its own limit", default=128, ge=1)
-    store_text: Flag = key("Store prompts and answers, not only their digests", default=False)
+    store_text: Flag = key(
+        "Store prompts and answers, not only their digests; reports then show up to ten", default=False
+    )
     secondary_ratio: PositivePercent = optional(
         "Share of the prompts, drawn at random, that the baseline gets twice", default=1.0, alias="secondary"
     )

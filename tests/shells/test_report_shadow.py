@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from benchgate.model.run import Evidence, ShadowObservation
 from benchgate.report import display
 from benchgate.report.section import Example, Examples, Section, walk
 from benchgate.report.sections.shadow import shadow_section
+from benchgate.suite.quality import Shadow
 from tests.fakes import evidence as fake
 from tests.fakes.rendered import render_html, render_markdown
 from tests.fakes.shadow_rows import EXCESS, only
@@ -19,6 +21,7 @@ from tests.fakes.shadow_rows import verdict as shadow_verdict
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
+ROOT = Path(__file__).parents[2]
 FACTS = AnswerFacts(characters=20, latency_ns=10**9, refusal=False, tokens=10, valid=True)
 SAME = PairFacts(AnswerAgreement.EXACT, differs=False, exact=True, normalised=True)
 
@@ -128,6 +131,15 @@ def test_texts_stand_side_by_side_with_the_first_difference_marked() -> None:
     )
     assert len(long.baseline.same) < 220 and long.baseline.same.startswith("… ")
     assert long.baseline.other.endswith("(399 more characters)")
+
+
+def test_of_texts_that_are_stored_ten_prompts_are_shown_as_the_guide_and_the_key_say() -> None:
+    found = examples(section(*(item(n, differs=True, texts=True) for n in range(12))))
+    assert len(found) == 10 and all(one.prompt.startswith("question ") for one in found)
+    page = (ROOT / "docs/guides/shadow.md").read_text(encoding="utf-8")
+    assert "With `store_text: true` it keeps their text too, and reports show up to ten differing prompts" in page
+    about = Shadow.model_fields["store_text"].description
+    assert about is not None and "reports then show up to ten" in about
 
 
 def test_answers_that_are_markup_stay_text_and_slices_too() -> None:
