@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import re
 from collections.abc import Iterator
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,6 +20,7 @@ from benchgate.cli import history
 from benchgate.errors import PublishError, UsageError
 from benchgate.model.history import PromotionOrigin
 from benchgate.model.run import RunStatus
+from benchgate.model.verdict import Outcome, Waiver, Waivers
 from benchgate.pipeline.judge import decide_stored, report_html
 from benchgate.report.html import suite_folder
 from benchgate.site import reports
@@ -378,6 +380,24 @@ def test_a_promotion_outside_of_the_series_is_said_to_be_and_yields_to_one_insid
     cost = (site / folder / "badge-cost.svg").read_text(encoding="utf-8")
     assert "cost: unknown (what is in service, first: the suite has no load" in cost
     assert "● PASS" in json.loads((site / folder / "badge.json").read_bytes())["message"]
+
+
+def test_a_waived_run_is_listed_by_its_stored_verdict_and_its_page_is_without_the_waiver(tmp_path: Path) -> None:
+    address, site, day = str(tmp_path / "some.db"), tmp_path / "site", date(2026, 1, 5)
+    with Store.open(address) as store:
+        run_id = add(store, "2026-01-04", blocked=True)
+        (check,) = [one.id for one in decide_stored(store, run_id, keep=False).verdict.checks]
+        who = {"owner": "anna", "issue": "X-1", "reason": "known", "approved_by": "ben"}
+        waiver = Waiver(check, "made-up", "candidate", "90 points", day, **who)
+        decided = decide_stored(store, run_id, waivers=Waivers((waiver,), day))
+        assert decided.verdict.outcome is Outcome.WARN
+    built(address, site)
+    folder, found = suite_folder("made-up"), pages(site)
+    for page in ("index.html", f"{folder}/index.html"):
+        assert "WARN" in found[site / page].text and "its report says BLOCK" in found[site / page].text
+    assert "WARN" in json.loads((site / folder / "badge.json").read_bytes())["message"]
+    report = found[site / run_file(run_id)].text
+    assert "BLOCK" in report and "WARN" not in report
 
 
 def test_the_promotions_name_the_candidate(address: str, tmp_path: Path) -> None:
