@@ -485,9 +485,13 @@ def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task:
         suite = "has no `limit`" if limit is None else f"says `limit: {limit}`"
         found = f"are of {expected} of {original or 'its'} items"
         yield _mismatch(suite, "do not report how many were sent" if expected is None else found)
+    own_limit, run_limit = results.max_tokens(task), results.run_max_tokens(task)
+    max_tokens = entry.max_tokens
+    if max_tokens is None and run_limit is not None and "max_tokens" in quality.model_fields_set:
+        max_tokens = quality.max_tokens
     settings: list[tuple[str, object, object]] = [
         ("few_shot", few_shot, results.few_shot(task)),
-        ("max_tokens", entry.max_tokens, results.max_tokens(task)),
+        ("max_tokens", max_tokens, run_limit if own_limit is None else own_limit),
     ]
     for key, value in (("fewshot_as_turns", results.as_turns), ("endpoint", results.endpoint)):
         settings.append((key, getattr(quality, key) if key in quality.model_fields_set else None, value))
@@ -572,6 +576,16 @@ class Results:
     def max_tokens(self, task: str) -> int | None:
         """Return the token limit of answers in the task's settings."""
         return _int_in(self.task_config(task).get("generation_kwargs"), "max_gen_toks")
+
+    def run_max_tokens(self, task: str) -> int | None:
+        """Return the token limit that the run set for the task; None if the task's own applies or none is reported."""
+        settings, config = self.task_config(task).get("generation_kwargs"), self._config_of_run
+        if not isinstance(settings, dict):
+            return None
+        for given in (config.get("gen_kwargs"), None if "max_gen_toks" in settings else config.get("model_args")):
+            if (limit := _comparable_args(given).get("max_gen_toks", "")).isdecimal():
+                return int(limit)
+        return None
 
     def samples_sha256(self, task: str) -> str | None:
         """Return lm-eval's hash of the task's samples."""

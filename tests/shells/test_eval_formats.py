@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchgate.errors import BenchgateError
+from benchgate.errors import BenchgateError, SuiteError
 from benchgate.gate.evidence.items import is_unclear
 from benchgate.importers.inspect_logs import is_log, read_logs
 from benchgate.importers.nemo_bundles import is_bundle, read_bundles
@@ -297,6 +297,21 @@ def test_a_truncated_log_is_refused(tmp_path: Path) -> None:
 )
 def test_a_suite_that_a_log_contradicts_is_refused(tmp_path: Path, suite: dict[str, Any], reason: str) -> None:
     assert reason in refusal(written(tmp_path, log([sample("a"), sample("b")])), **suite)
+
+
+def test_the_token_limit_of_the_suite_holds_for_tasks_without_their_own(tmp_path: Path) -> None:
+    def read_with(limit: int, **own: int) -> ImportedEvals:
+        tasks = [{"task": "capitals", **own}]
+        return read_logs(Arm.BASELINE, path, Quality.model_validate({"tasks": tasks, "max_tokens": limit}))
+
+    path = written(tmp_path, log([sample("a"), sample("b")]))
+    assert read_with(20).observations and read_with(99, max_tokens=20).observations
+    with pytest.raises(SuiteError, match="the suite says `max_tokens: 99`, and the file says 20"):
+        read_with(99)
+    silent = log([sample("a"), sample("b")])
+    del silent["plan"]["config"]["max_tokens"]
+    path = written(tmp_path, silent)
+    assert read_with(99).observations  # the file reports no limit
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,11 @@ def test_a_metric_that_could_be_read_the_wrong_way_round_is_refused(
         read_arm(Arm.BASELINE, path, asked())
 
 
+def of_run(settings: dict[str, Any], **config: object) -> dict[str, Any]:
+    """Results of a task with these settings of generation, and of a run with this configuration."""
+    return {"configs": {"t": {"generation_kwargs": {"until": [], **settings}}}, "config": config}
+
+
 @pytest.mark.parametrize(
     ("suite", "told", "says"),
     [
@@ -339,6 +344,18 @@ def test_a_metric_that_could_be_read_the_wrong_way_round_is_refused(
             {"tasks": [{"task": "t", "max_tokens": 9}]},
             {"configs": {"t": {"generation_kwargs": {"max_gen_toks": 48}}}},
             "says `max_tokens: 9`, and its results say 48",
+        ),
+        ({"max_tokens": 512}, of_run({}, model_args={"max_gen_toks": 256}), "tokens: 512`, and its results say 256"),
+        ({"max_tokens": 512}, of_run({}, model_args="model=m,max_gen_toks=256"), "512`, and its results say 256"),
+        ({"max_tokens": 512}, of_run({}, model_args={"max_gen_toks": 512}), None),
+        ({"max_tokens": 512}, of_run({"max_gen_toks": 64}, gen_kwargs={"max_gen_toks": 64}), "its results say 64"),
+        ({"max_tokens": 512}, of_run({"max_gen_toks": 64}, model_args={"max_gen_toks": 256}), None),  # the task's own
+        ({"max_tokens": 512}, of_run({}), None),  # not reported
+        ({}, of_run({}, model_args={"max_gen_toks": 512}), None),  # the suite states none
+        (
+            {"max_tokens": 512, "tasks": [{"task": "t", "max_tokens": 9}]},
+            of_run({}, model_args={"max_gen_toks": 512}),
+            "says `max_tokens: 9`, and its results say 512",
         ),
     ],
 )  # fmt: skip
