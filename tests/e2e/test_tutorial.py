@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from benchgate.model.deployment import Arm
+from benchgate.store.repository import Store
+
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -44,6 +47,13 @@ def test_every_command_of_the_tutorial_gives_its_output(tmp_path: Path) -> None:
         expected = next((code for words, code in EXIT_CODES.items() if f"benchgate {words}" in command), 0)
         assert done.returncode == expected, (command, done.stdout, done.stderr)
         assert set(stable_lines(output)) <= set(stable_lines(done.stdout + done.stderr)), command
+    store = Store.open_as_is(str(tmp_path / ".benchgate/benchgate.db"))
+    assert store is not None
+    with store:
+        load = [one for one in store.evidence(store.resolve("first")).load if one.arm is Arm.CANDIDATE]
+    assert [(len(one.requests), len(one.ramp)) for one in load] == [(8, 1)] * 8
+    assert all(one.ramp.sent_ns[0] < one.requests.sent_ns[0] for one in load)
+    assert "The 72 are 64 of the blocks and 8 of the ramp, one before each block." in PAGE
 
 
 @contextmanager
