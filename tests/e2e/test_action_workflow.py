@@ -19,6 +19,21 @@ GATE_JOBS = GATE["jobs"]
 ASKED, NOT_ASKED = ("true", "success"), ("false", "skipped")
 
 
+def guard_env(
+    gate: str = "success",
+    verdict: str = "pass",
+    *,
+    begin: tuple[str, str] = ASKED,
+    publish: tuple[str, str] = ASKED,
+    promote: tuple[str, str] = NOT_ASKED,
+) -> dict[str, str]:
+    """Return the variables of the required job; of other jobs, whether they were asked for and how they ended."""
+    found = {"GATE": gate, "VERDICT": verdict}
+    for name, (asked, result) in {"BEGIN": begin, "PUBLISH": publish, "PROMOTE": promote}.items():
+        found |= {f"{name}_ASKED": asked, name: result}
+    return found
+
+
 @pytest.mark.parametrize(
     ("gate", "verdict", "publish", "promote", "good"),
     [
@@ -42,18 +57,37 @@ ASKED, NOT_ASKED = ("true", "success"), ("false", "skipped")
 def test_the_required_job_is_good_only_after_a_gate_that_passed_and_all_that_was_asked_for(
     tmp_path: Path, gate: str, verdict: str, publish: tuple[str, str], promote: tuple[str, str], good: bool
 ) -> None:
-    env = {"GATE": gate, "VERDICT": verdict, "PUBLISH_ASKED": publish[0], "PUBLISH": publish[1]}
-    env |= {"PROMOTE_ASKED": promote[0], "PROMOTE": promote[1]}
+    env = guard_env(gate, verdict, publish=publish, promote=promote)
     step = step_named(GATE_JOBS["verdict"], "guard")
     assert set(env) == set(step["env"])
     assert run_shell(tmp_path, step["run"], env).green is good
 
 
+@pytest.mark.parametrize(
+    ("begin", "good"),
+    [
+        (ASKED, True),
+        (NOT_ASKED, True),
+        (("true", "failure"), False),  # the check run of an earlier attempt may still be green
+        (("true", "cancelled"), False),
+        (("true", "skipped"), False),
+        (("true", ""), False),
+    ],
+)
+def test_the_required_job_is_good_only_if_the_check_run_was_set_in_progress(
+    tmp_path: Path, begin: tuple[str, str], good: bool
+) -> None:
+    guard = step_named(GATE_JOBS["verdict"], "guard")["run"]
+    assert run_shell(tmp_path, guard, guard_env(begin=begin)).green is good
+
+
 def test_the_required_job_always_runs_and_looks_at_every_job_that_decides() -> None:
     """GitHub takes a required job that was skipped for a good one."""
     job = GATE_JOBS["verdict"]
-    assert (job["if"], set(job["needs"])) == ("${{ always() }}", {"gate", "publish", "promote"})
+    assert (job["if"], set(job["needs"])) == ("${{ always() }}", {"begin", "gate", "publish", "promote"})
     assert step_named(job, "guard")["env"] == {
+        "BEGIN": "${{ needs.begin.result }}",
+        "BEGIN_ASKED": "${{ inputs.check-run }}",
         "GATE": "${{ needs.gate.result }}",
         "VERDICT": "${{ needs.gate.outputs.verdict }}",
         "PUBLISH": "${{ needs.publish.result }}",
