@@ -16,6 +16,7 @@ from benchgate.sim.engine import Job, Model
 from benchgate.sim.ground_truth import CompletedRequest, Counters, GroundTruth, Outcome, RequestLabels
 from benchgate.sim.http_server import LAST_CHUNK, Line, chunk, head, whole
 from benchgate.sim.requests import ApiRequest
+from benchgate.sim.router import CACHED_HEADER
 from benchgate.suite.simulator import FaultSpec
 
 ENDLESS_TOKENS = 1 << 62
@@ -54,7 +55,7 @@ class ReplyContext:
     blocks: tuple[int, ...] = ()  # for the prefix cache
     speed: float = 1.0  # of a paced server or a queue: times are divided by it
     is_read: bool = False  # another server has read the prompt
-    reads_only: bool = False  # another server makes the answer
+    cached_tokens: int | None = None  # of a prompt that another server has read, found in its prefix cache
     queued_ns: int | None = None  # when it arrived here, where that was after it was received
 
 
@@ -82,6 +83,7 @@ class Reply(ABC):
             blocks=context.blocks,
             adapter=context.request.adapter,
             is_read=context.is_read,
+            cached_tokens=context.cached_tokens,
             speed=context.speed,
         )
         line.late_writes = 0
@@ -235,5 +237,16 @@ class Document(Reply):
         body = script.document(request.finish_reason, self._usage(request.output_tokens))
         closing = () if self.context.keeps_alive else ("connection: close",)
         self._line.write(whole(200, body, *closing, content_type=script.document_type))
-        self._handed(request.output_tokens, due_ns, streamed=self.context.reads_only)
+        self._handed(request.output_tokens, due_ns, streamed=False)
+        self._end("finished", keep=True)
+
+
+class PromptRead(Reply):
+    """A prompt that is read for another server, which makes the answer: a response with a header and no body."""
+
+    def emit(self, tokens: int, due_ns: int) -> None:
+        """Report how much of the prompt the prefix cache held."""
+        cached = "" if self.job.cached_tokens is None else self.job.cached_tokens
+        self._line.write(whole(200, b"", f"{CACHED_HEADER}: {cached}"))
+        self._handed(self.context.request.output_tokens, due_ns)
         self._end("finished", keep=True)

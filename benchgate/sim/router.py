@@ -21,7 +21,7 @@ from zlib import crc32
 from benchgate import child_process
 from benchgate.errors import BenchgateError, TargetError
 from benchgate.sim.endpoints import served_at
-from benchgate.sim.ground_truth import METRICS_TYPE, CompletedRequest, GroundTruth, RequestLabels, merged
+from benchgate.sim.ground_truth import METRICS_TYPE, CompletedRequest, GroundTruth, Outcome, RequestLabels, merged
 from benchgate.sim.http_server import LAST_CHUNK, Connection, FairQueue, Request, json_response, nowhere, whole
 from benchgate.sim.process import start_sim
 from benchgate.sim.requests import Refused
@@ -144,6 +144,8 @@ class Replica:
 
 PREFILL_HEADER = "x-sim-prefill"  # from a router: read the prompt, and no more
 DECODE_HEADER = "x-sim-received"  # from a router: the prompt was read; the request was received at this instant
+CACHED_HEADER = "x-sim-cached"  # of a prompt that was read: tokens found in the prefix cache; empty without a cache
+_READ = re.compile(rf"\r\n{CACHED_HEADER}: (\d*)\r\n".encode())
 _SPLIT_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 _PREFIX_WORDS = 64
 _PROMPTS = ("messages", "prompt", "input", "query")
@@ -220,7 +222,10 @@ _LOOK_AGAIN_S = 0.005  # at a client that does not read
 
 
 class Relay(asyncio.Protocol):
-    """Relay of a request to the first replica that accepts it, byte by byte; broken answers stay broken."""
+    """Relay of a request to the first replica that accepts it, byte by byte; broken answers stay broken.
+
+    `count` gets the outcome of a request that no replica took, which is in the truth of none.
+    """
 
     def __init__(
         self,
@@ -228,12 +233,12 @@ class Relay(asyncio.Protocol):
         line: Connection,
         replicas: Sequence[Replica],
         over: Callable[[], None],
-        refused: Callable[[], None],
+        count: Callable[[Outcome], None],
     ) -> None:
         self._request = request
         self._line = line
         self._replicas = replicas
-        self._refused = refused
+        self._count = count
         self._over: Callable[[], None] | None = over
         self._tried: Replica | None = None
         self._taken_by: Replica | None = None
@@ -246,6 +251,8 @@ class Relay(asyncio.Protocol):
         self._task.cancel()
         if self._transport is not None:
             self._transport.abort()
+        if self._taken_by is None:
+            self._count("aborted")
         self._end()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -312,7 +319,7 @@ class Relay(asyncio.Protocol):
                 replica.unanswered.discard(self)
                 continue  # it is gone, or not there yet
             return
-        self._refused()
+        self._count("failed")
         self._line.write(_error(503, "Service Unavailable", "no replica takes requests"))
         self._end()
         self._line.done(keep=False)
@@ -378,7 +385,8 @@ def _error(status: int, kind: str, message: str) -> bytes:
 class SplitRelay:
     """A request whose prompt one replica reads, and whose answer another one makes.
 
-    An error of the first one is the answer; so is that of its end.
+    An error of the first one is the answer. `count` gets the outcome of a request that ends before its prompt was read:
+    only the replica that makes the answer has it in its truth.
     """
 
     def __init__(
@@ -388,15 +396,16 @@ class SplitRelay:
         prefill: Sequence[Replica],
         decode: Sequence[Replica],
         over: Callable[[], None],
-        refused: Callable[[], None],
+        count: Callable[[Outcome], None],
     ) -> None:
-        self._request, self._line, self._over, self._refused = request, line, over, refused
+        self._request, self._line, self._over, self._count = request, line, over, count
         self._prefill, self._decode = prefill, decode
         self._task = asyncio.get_running_loop().create_task(self._serve(line.received_ns))
 
     def abandon(self) -> None:
         """Drop the connection to the replica that reads the prompt: the client has left."""
         self._task.cancel()
+        self._count("aborted")
         self._over()
 
     async def _serve(self, received_ns: int) -> None:
@@ -417,14 +426,14 @@ class SplitRelay:
                 replica.unanswered.discard(self)
             if response:
                 break
-        if response.startswith(b"HTTP/1.1 200 "):
-            read = replace(self._request, headers={**self._request.headers, DECODE_HEADER: str(received_ns)})
-            self._line.reply = Relay(read, self._line, self._decode, self._over, self._refused)
+        read = _READ.search(response)
+        if read is not None:
+            found = {DECODE_HEADER: str(received_ns), CACHED_HEADER: read[1].decode()}
+            request = replace(self._request, headers=self._request.headers | found)
+            self._line.reply = Relay(request, self._line, self._decode, self._over, self._count)
             return
-        if not response:
-            self._refused()
-            response = _error(503, "Service Unavailable", "no replica reads prompts")
-        self._line.write(response)
+        self._count("failed")
+        self._line.write(response or _error(503, "Service Unavailable", "no replica reads prompts"))
         self._over()
         self._line.done(keep=False)
 
@@ -446,7 +455,7 @@ class Router:
         self._max_in_flight = 0
         self._lost: list[dict[str, Any]] = []  # states of killed replicas
         self._missing: str | None = None  # why the state of a killed replica is not there
-        self._refused: list[CompletedRequest] = []  # requests that no replica took
+        self._uncounted: list[CompletedRequest] = []  # requests that are in the truth of no replica
         self._began_s = time.time()
         self.connections: set[Connection] = set()
         self._turns = FairQueue()
@@ -498,16 +507,18 @@ class Router:
             def over() -> None:
                 self._in_flight -= counted
 
-            def refused() -> None:
-                row = _refused_row(request, line.received_ns, self._settings)
+            received_ns, uncounted = line.received_ns, self._uncounted
+
+            def count(outcome: Outcome) -> None:
+                row = _uncounted_row(outcome, request, received_ns, self._settings)
                 if row is not None:
-                    self._refused.append(row)
+                    uncounted.append(row)
 
             affinity = self._settings.affinity
             key = None if affinity is None or request.method != "POST" else affinity_of(request, affinity)
             if key is not None:
                 order = [self._replicas[number] for number in preferred(key, len(self._replicas))]
-                line.reply = Relay(request, line, [one for one in order if one.state == "up"], over, refused)
+                line.reply = Relay(request, line, [one for one in order if one.state == "up"], over, count)
                 return
             split = self._settings.prefill_replicas or 0
             is_split = split and request.method == "POST" and request.path in _SPLIT_PATHS
@@ -515,9 +526,9 @@ class Router:
             decode = in_turn([one for one in up if one.number >= split], counted=bool(counted))
             if is_split:
                 prefill = in_turn([one for one in up if one.number < split], counted=True)
-                line.reply = SplitRelay(request, line, prefill, decode, over, refused)
+                line.reply = SplitRelay(request, line, prefill, decode, over, count)
             else:
-                line.reply = Relay(request, line, decode, over, refused)
+                line.reply = Relay(request, line, decode, over, count)
 
     async def _list(self, _: Request) -> bytes:
         return json_response(200, {"replicas": [one.document() for one in self._replicas]})
@@ -568,13 +579,13 @@ class Router:
         return whole(200, (born + merged(pages, roles)).encode(), content_type=METRICS_TYPE)
 
     async def _truth(self, request: Request) -> bytes:
-        """Return the truth of all replicas together, and of the requests that none of them took."""
+        """Return the truth of all replicas together, and of the requests that are in none of theirs."""
         if self._missing is not None:
             raise TargetError(f"the truth is incomplete: {self._missing}")
         truth = GroundTruth()
         for state in self._lost:
             truth.absorb(state)
-        for row in self._refused:
+        for row in self._uncounted:
             truth.arrived(row.received_ns, "")
             truth.ended(row)
         for state in await self._states(self._answering()):
@@ -586,7 +597,7 @@ class Router:
     async def _reset(self, _: Request) -> bytes:
         self._missing = None
         self._lost.clear()
-        self._refused.clear()
+        self._uncounted = []  # a request that came before is in the truth of before, whenever it ends
         self._max_in_flight = self._in_flight
         for one in self._replicas:
             one.requests, one.broken = 0, 0
@@ -605,8 +616,10 @@ class Router:
         return [json.loads(state) for state in documents if state]
 
 
-def _refused_row(request: Request, received_ns: int, settings: SimSettings) -> CompletedRequest | None:
-    """Return the row of a request that no replica took; None for one that is for no answer of a model."""
+def _uncounted_row(
+    outcome: Outcome, request: Request, received_ns: int, settings: SimSettings
+) -> CompletedRequest | None:
+    """Return the row of a request that is in the truth of no replica; None for one that asks a model for nothing."""
     served = served_at(request.path) if request.method == "POST" else None
     if served is None:
         return None
@@ -615,7 +628,7 @@ def _refused_row(request: Request, received_ns: int, settings: SimSettings) -> C
         parsed = served.request(request.path, request.body, settings)
         labels, input_tokens = RequestLabels(parsed.endpoint, parsed.model, parsed.priority), parsed.input_tokens
     request_id = request.headers.get("x-request-id")
-    return CompletedRequest("failed", request_id, "", received_ns, labels, input_tokens=input_tokens)
+    return CompletedRequest(outcome, request_id, "", received_ns, labels, input_tokens=input_tokens)
 
 
 class _Answering:

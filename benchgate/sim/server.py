@@ -41,7 +41,7 @@ from benchgate.sim.http_server import (
     raise_file_limit,
     whole,
 )
-from benchgate.sim.replies import Document, Reply, ReplyContext, ServerState, Stream
+from benchgate.sim.replies import Document, PromptRead, Reply, ReplyContext, ServerState, Stream
 from benchgate.sim.requests import (
     ApiRequest,
     Refused,
@@ -49,7 +49,7 @@ from benchgate.sim.requests import (
     completion_prompt,
     read_object,
 )
-from benchgate.sim.router import DECODE_HEADER, PREFILL_HEADER, Router
+from benchgate.sim.router import CACHED_HEADER, DECODE_HEADER, PREFILL_HEADER, Router
 from benchgate.sim.settings import NS, ListenAddress
 from benchgate.suite.simulator import NO_FAULT, FaultSpec, SimSettings, parse_fault
 from benchgate.targets.grpc_messages import has_grpc
@@ -73,7 +73,8 @@ class SimServer:
         kind = Engine if settings.is_engine else Queue if settings.is_queue else ConstantPace
         self._state = ServerState(kind(settings, random.Random(f"time {drawn_by}")), settings.chunk_tokens)
         self._created = int(time.time())
-        self._prefill_state: ServerState | None = None  # of requests whose prompt alone is read: they are no answers
+        # Of requests whose prompt alone is read: its truth is not reported, for others count them.
+        self._prefill_state = replace(self._state, truth=GroundTruth())
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
         self._seen: set[bytes] = set()  # prompts that came with the fault fast-when-seen
@@ -128,13 +129,15 @@ class SimServer:
         line.done(keep=request.keeps_alive)
 
     def _generate(self, served: ServedEndpoint, request: Request, line: Line) -> None:
+        reads_only = PREFILL_HEADER in request.headers
         try:
             fault = self._choose_fault(request.headers.get(FAULT_HEADER))
             parsed = served.request(request.path, request.body, self._settings)
-            if PREFILL_HEADER in request.headers:
-                fault, parsed = NO_FAULT, replace(parsed, output_tokens=min(1, parsed.output_tokens), stream=False)
+            if reads_only:
+                fault, parsed = NO_FAULT, replace(parsed, output_tokens=min(1, parsed.output_tokens))
         except Refused as refused:
-            self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
+            if not reads_only:  # else the router counts it
+                self._state.truth.refused(line.received_ns, request.headers.get("x-request-id"))
             line.write(json_response(refused.status, refused.document))
             line.done(keep=request.keeps_alive)
             return
@@ -185,10 +188,12 @@ class SimServer:
             self._seen.add(name)
         if self._loaded_ns is None:
             self._loaded_ns = line.received_ns + round(self._settings.load_time_s * NS)
-        received_ns, transfer_s = line.received_ns, 0.0
+        received_ns, transfer_s, cached_tokens = line.received_ns, 0.0, None
         is_read = request.headers.get(DECODE_HEADER, "").isdecimal()
         if is_read:
             received_ns, transfer_s = int(request.headers[DECODE_HEADER]), self._settings.transfer_s or 0.0
+            cached = request.headers.get(CACHED_HEADER, "")
+            cached_tokens = int(cached) if cached.isdecimal() else None
         context = ReplyContext(
             request=answered,
             script=served.script(named, self._first_id + self._order, self._created),
@@ -201,13 +206,11 @@ class SimServer:
             blocks=self._blocks(parsed),
             speed=speed,
             is_read=is_read,
-            reads_only=PREFILL_HEADER in request.headers,
+            cached_tokens=cached_tokens,
             queued_ns=line.received_ns,
         )
-        if context.reads_only:
-            if self._prefill_state is None:
-                self._prefill_state = replace(self._state, truth=GroundTruth())
-            return Document(context, line, self._prefill_state)
+        if PREFILL_HEADER in request.headers:
+            return PromptRead(context, line, self._prefill_state)
         if fault is NO_FAULT:
             return (Stream if parsed.stream else Document)(context, line, self._state)
         return (FaultyStream if parsed.stream else FaultyDocument)(context, line, self._state)

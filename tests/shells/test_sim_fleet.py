@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -19,7 +20,9 @@ from benchgate.model.request_metrics import succeeded, tpot_s, ttft_s
 from benchgate.sim.process import Sim, serve_sim
 from benchgate.sim.settings import parse_settings, sim_settings
 from benchgate.telemetry.engine_metrics import read_page
+from tests.fakes.waiting import eventually
 from tests.shells.load_helpers import closed, run
+from tests.shells.sim_client import asking, request_bytes, talk
 
 
 def spread(sim: Sim) -> list[int]:
@@ -82,6 +85,78 @@ def test_an_error_of_the_replica_that_reads_is_the_answer() -> None:
         assert httpx2.post(f"{sim.url}/v1/chat/completions", json=body | {"model": "scripted"}).status_code == 503
         truth = sim.truth(with_requests=True)
         assert (truth["requests"], truth["failed"], len(truth["rows"])) == (2, 2, 2)
+
+
+LONG = " ".join(["a"] * 2_000)
+READS = sim_settings(replicas=2, prefill_replicas=1, prefill_s=0.01, prefill_chunk_tokens=16, batch=1)  # 20 s for LONG
+
+
+def reading(sim: Sim) -> float:
+    """The number of prompts that the first replica reads now."""
+    found = re.search(r'^vllm:num_requests_running{replica="0".*} (.+)$', httpx2.get(f"{sim.url}/metrics").text, re.M)
+    assert found is not None
+    return float(found[1])
+
+
+def test_requests_that_end_while_their_prompt_is_read_have_one_row_each() -> None:
+    settings = READS.model_copy(update={"queue": 0})
+    with serve_sim(settings) as sim, socket.create_connection(("127.0.0.1", sim.port)) as first:
+        first.sendall(request_bytes(body=asking(prompt=LONG), headers={"x-request-id": "left"}))
+        assert eventually(lambda: reading(sim) == 1)
+        refused = {
+            name: talk(sim.port, request_bytes(body=asking(stream=stream), headers={"x-request-id": name}))
+            for name, stream in (("document", False), ("stream", True))
+        }
+        first.close()
+        assert eventually(lambda: reading(sim) == 0)
+        httpx2.post(f"{sim.url}/v1/chat/completions", json=asking(stream=False)).raise_for_status()
+        truth = sim.truth(with_requests=True)
+    assert refused["document"].status == 503
+    assert refused["stream"].status == 200
+    assert [list(event) if isinstance(event, dict) else event for event in refused["stream"].events] == [
+        ["error"], "[DONE]",
+    ]  # fmt: skip
+    outcomes = {row["id"]: (row["outcome"], row["endpoint"], row["input_tokens"]) for row in truth["rows"]}
+    assert outcomes == {
+        "document": ("failed", "chat", 3),
+        "stream": ("failed", "chat", 3),
+        "left": ("aborted", "chat", 2_000),
+        None: ("finished", "chat", 3),
+    }
+    assert (truth["requests"], truth["failed"], truth["aborted"], truth["in_flight"]) == (4, 2, 1, 0)
+
+
+def test_requests_shed_before_their_prompt_is_read_are_failed_requests_of_the_truth() -> None:
+    settings = READS.model_copy(update={"shed_above": 0})
+    with serve_sim(settings) as sim, socket.create_connection(("127.0.0.1", sim.port)) as first:
+        first.sendall(request_bytes(body=asking(prompt=LONG)))
+        assert eventually(lambda: reading(sim) == 1)
+        assert talk(sim.port, request_bytes(body=asking())).status == 429
+        truth = sim.truth()
+    assert (truth["requests"], truth["failed"], truth["shed"]) == (1, 1, 1)
+
+
+def test_request_left_before_a_reset_is_in_no_later_truth() -> None:
+    with serve_sim(READS) as sim:
+        with socket.create_connection(("127.0.0.1", sim.port)) as first:
+            first.sendall(request_bytes(body=asking(prompt=LONG)))
+            assert eventually(lambda: reading(sim) == 1)
+            sim.reset()
+        assert eventually(lambda: reading(sim) == 0)
+        assert sim.truth()["requests"] == 0
+
+
+def test_tokens_that_the_reading_replica_had_in_its_cache_are_in_usage_and_truth() -> None:
+    settings = sim_settings(replicas=2, prefill_replicas=1, prefix_blocks=64, block_tokens=16)
+    body = {"model": "sim", "prompt": " ".join(map(str, range(65))), "max_tokens": 2}
+    with serve_sim(settings) as sim:
+        answers = [httpx2.post(f"{sim.url}/v1/completions", json=body).json()["usage"] for _ in range(2)]
+        truth = sim.truth(with_requests=True)
+        page = read_page(httpx2.get(f"{sim.url}/metrics").text, "sim")
+    assert [usage["prompt_tokens_details"]["cached_tokens"] for usage in answers] == [0, 64]
+    assert [row["cached_tokens"] for row in truth["rows"]] == [0, 64]
+    assert truth["cached_tokens"] == 64
+    assert {metric.value: value for metric, value in page.values.items()}["prefix_cache_hits_tokens"] == 64
 
 
 def test_a_replica_that_drains_finishes_its_answers_and_takes_no_more() -> None:
