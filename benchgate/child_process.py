@@ -101,12 +101,12 @@ def last_lines(log: bytes) -> str:
     return "\n".join(f"  {line}" for line in lines) or "  (it wrote nothing)"
 
 
-def stop(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
+def stop(process: subprocess.Popen[bytes]) -> None:
     """End the process: by SIGTERM, and by SIGKILL when that does not end it in time."""
     try:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout_s)
+            process.wait(STOP_TIMEOUT_S)
     finally:
         process.kill()  # does nothing once the process has been waited for
         process.wait()

@@ -69,7 +69,22 @@ def commanded_server(commands: Commands, arm: str, log: Path) -> Iterator[Comman
     try:
         yield CommandedServer(process, log)
     finally:
-        child_process.stop(process, 2 * commands.stop_s + _KILL_AFTER_S)
+        _stop_supervisor(process, 2 * commands.stop_s + _KILL_AFTER_S)
+
+
+def _stop_supervisor(process: subprocess.Popen[bytes], within_s: float) -> None:
+    """End the supervisor, and kill it only after its time. Interrupted, leave it to stop the server by itself.
+
+    Only the supervisor knows the processes of the server: killed any earlier, it would leave them running.
+    """
+    assert process.stdin is not None
+    with process.stdin:
+        process.terminate()
+        try:
+            process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _ended(status: int) -> str:

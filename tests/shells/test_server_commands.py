@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from benchgate.errors import TargetError
 from benchgate.pipeline.server_commands import CommandedServer, Commands, commanded_server
+from tests.fakes.waiting import eventually
 
 # A server as a tree of processes, of which the outer one ignores SIGTERM if it is stubborn.
 TREE = (
@@ -114,3 +116,28 @@ def test_a_killed_benchgate_leaves_no_server(tmp_path: Path, number: signal.Sign
         time.sleep(0.05)
     assert not any(map(runs, pids))
     assert (tmp_path / "stopped").is_file()
+
+
+def test_a_second_signal_does_not_keep_the_server_from_being_stopped(tmp_path: Path) -> None:
+    folder = shlex.quote(str(tmp_path))
+    stop = f"cd {folder}; echo > stopping; until [ -e go-on ]; do sleep 0.05; done; echo > stopped"
+    parent = (
+        "import sys, time; from pathlib import Path\n"
+        "from benchgate.cli.interruption import unwind_on_termination\n"
+        "from benchgate.pipeline.server_commands import Commands, commanded_server\n"
+        "unwind_on_termination()\n"
+        "commands = Commands(tuple(sys.argv[3:]), ('sh', '-c', sys.argv[2]), 30.0)\n"
+        "with commanded_server(commands, 'candidate', Path(sys.argv[1]) / 'log'):\n"
+        "    time.sleep(600)\n"
+    )
+    words = [sys.executable, "-c", parent, str(tmp_path), stop, *tree(tmp_path / "pids")]
+    with subprocess.Popen(words, cwd=Path(__file__).parents[2], stderr=subprocess.DEVNULL) as process:
+        pids = pids_of(tmp_path / "pids")
+        process.send_signal(signal.SIGTERM)
+        assert eventually((tmp_path / "stopping").is_file)
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+    assert all(map(runs, pids))
+    (tmp_path / "go-on").touch()
+    assert eventually((tmp_path / "stopped").is_file)
+    assert eventually(lambda: not any(map(runs, pids)))
