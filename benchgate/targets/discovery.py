@@ -33,7 +33,7 @@ from benchgate.targets.dialect import Target
 from benchgate.targets.endpoints import answer_document, request_content, request_path
 from benchgate.targets.engine_detection import detect_engine, model_entries
 from benchgate.targets.error_messages import RequestError, error_text, event_error, json_object
-from benchgate.targets.grpc_client import inference_problem
+from benchgate.targets.grpc_client import InferenceProblem, inference_problem
 from benchgate.targets.probe import probe_request
 
 WITHIN_S = 60.0  # the first answer of a cold engine includes compiling and loading
@@ -153,7 +153,7 @@ async def _try_completion(target: Target, endpoint: Endpoint, stream: bool, with
         began_s = time.monotonic()
         problem = await asyncio.to_thread(inference_problem, target, ask, within_s)
         whole_s = time.monotonic() - began_s
-        return Trial(None, whole_s=whole_s, events=1) if problem is None else _faulty(problem)
+        return Trial(None, whole_s=whole_s, events=1) if problem is None else Trial(_failed_call(problem))
     if endpoint in STREAMED:
         ask = replace(text_request(endpoint, _PROMPT, _TOKENS), stream=stream)
     body = request_content(target, ask, seed=0)
@@ -180,13 +180,23 @@ def _client(target: Target, within_s: float) -> AsyncJsonClient:
     return AsyncJsonClient(target, connect_s=10.0, total_s=within_s)
 
 
+_TROUBLES: dict[int | None, Trouble] = {401: Trouble.AUTH, 403: Trouble.AUTH, 404: Trouble.MODEL}
+
+
 def _no_answer(error: RequestError) -> Fault:
     return Fault(Trouble.TLS if isinstance(error, TlsError) else Trouble.AWAY, str(error))
 
 
 def _refusal(status: int, content: bytes, target: Target) -> Fault:
-    trouble = {401: Trouble.AUTH, 403: Trouble.AUTH, 404: Trouble.MODEL}.get(status, Trouble.REFUSED)
+    trouble = _TROUBLES.get(status, Trouble.REFUSED)
     return Fault(trouble, target.redact(f"HTTP {status}: {error_text(content)}"))
+
+
+def _failed_call(problem: InferenceProblem) -> Fault:
+    if not problem.code:
+        return Fault(Trouble.ODD, problem.reason)
+    is_away = problem.is_unconnected or problem.code == "DEADLINE_EXCEEDED"
+    return Fault(Trouble.AWAY if is_away else _TROUBLES.get(problem.status, Trouble.REFUSED), problem.reason)
 
 
 def _faulty(reason: str) -> Trial:

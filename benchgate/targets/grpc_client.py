@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchgate.errors import TargetError
 from benchgate.model.request import ModelRequest
@@ -82,7 +82,25 @@ def metadata_of(target: Target) -> Metadata:
     return tuple((name, value) for name, value in target.headers().items() if name not in _NO_METADATA)
 
 
-def inference_problem(target: Target, ask: ModelRequest, within_s: float) -> str | None:
+class InferenceProblem(NamedTuple):
+    """The reason why a request got no text: the status of a call that failed, or an answer without one (no `code`)."""
+
+    reason: str
+    code: str = ""
+    details: str = ""
+
+    @property
+    def is_unconnected(self) -> bool:
+        """Return True if there was no connection."""
+        return is_unconnected(self.code, self.details)
+
+    @property
+    def status(self) -> int | None:
+        """Return the status by HTTP that stands for the code, where there is one."""
+        return HTTP_STATUS.get(self.code)
+
+
+def inference_problem(target: Target, ask: ModelRequest, within_s: float) -> InferenceProblem | None:
     """Send one request that is answered once. Return the reason why there was no text, None if there was one."""
     require_grpc()
     import grpc
@@ -92,8 +110,9 @@ def inference_problem(target: Target, ask: ModelRequest, within_s: float) -> str
         try:
             raw = call(wire_body(target, ask, seed=0), timeout=within_s, metadata=metadata_of(target))
         except grpc.RpcError as error:
-            return target.redact(f"gRPC {error.code().name}: {error.details()}")
+            code, details = error.code().name, target.redact(error.details() or "")
+            return InferenceProblem(f"gRPC {code}: {details}", code, details)
     answer = decode(raw, streamed=False)
     if answer is None or answer.text is None:
-        return "an answer over gRPC without an output of BYTES in it"
-    return None if answer.text else EMPTY_ANSWER
+        return InferenceProblem("an answer over gRPC without an output of BYTES in it")
+    return None if answer.text else InferenceProblem(EMPTY_ANSWER)

@@ -179,9 +179,10 @@ def wait_ready(
     began_s = last_s = time.monotonic()
     deadline = began_s + ready_s
     refused, refused_since_s = None, began_s
-    with _client(target, connect_s, min(_ANSWER_S, ready_s)) as client:
+    answer_s = min(_ANSWER_S, ready_s)
+    with _client(target, connect_s, answer_s) as client:
         while True:
-            attempt = _attempt(client, target, endpoint)
+            attempt = _attempt(client, target, endpoint, answer_s)
             if attempt.problem is None:
                 return _facts(client, target)
             now_s = time.monotonic()
@@ -221,7 +222,7 @@ def liveness_problem(target: Target, *, endpoint: Endpoint = "chat", within_s: f
     """Return the reason why the target does not complete a short request. None if it does."""
     try:
         with _client(target, within_s, within_s) as client:
-            return _attempt(client, target, endpoint).problem
+            return _attempt(client, target, endpoint, within_s).problem
     except TargetError as exc:
         return str(exc)
 
@@ -278,10 +279,14 @@ def _client(target: Target, connect_s: float, answer_s: float) -> JsonClient:
     return JsonClient(target, connect_s=connect_s, total_s=answer_s)
 
 
-def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt:
+def _attempt(client: JsonClient, target: Target, endpoint: Endpoint, answer_s: float) -> _Attempt:
     ask = probe_request(endpoint)
     if ENDPOINTS[endpoint].by_grpc:
-        return _Attempt(inference_problem(target, ask, _ANSWER_S))
+        call = inference_problem(target, ask, answer_s)
+        if call is None:
+            return _Attempt(None)
+        attempt = _refusal(call.reason, call.status, passes=_is_coming(call.details, target))
+        return attempt._replace(is_unreachable=call.is_unconnected)
     path = request_path(target, ask)
     try:
         response = client.send("POST", path, request_content(target, ask, seed=0))
@@ -298,19 +303,27 @@ def _attempt(client: JsonClient, target: Target, endpoint: Endpoint) -> _Attempt
         problem = str(error.redacted(target.redact))
     else:
         return _Attempt(None)
-    is_coming = _COMING.search(error_text(body).replace(target.model, "")) is not None
+    is_coming = _is_coming(error_text(body), target)
     is_foreign = False
     if not is_coming and _lacks_api(response) and (listed := _lacking_list(client)) is not None:
         is_foreign = True
         problem = f"POST {path} gave {_page(response, target)}, GET /v1/models {_page(listed, target)}"
-    if status in _HOPELESS:
-        return _Attempt(problem, status, 0.0, is_foreign=is_foreign)
     # A gateway's 404 may pass; one with an engine's own message is about the model name or the path.
     document = json_object(body)
-    passes = status == 404 and (document is None or error_message(document) is None)
-    if status not in _DOUBTFUL or is_coming or passes:
-        return _Attempt(problem, is_foreign=is_foreign)
-    return _Attempt(problem, status, _SURE_AFTER_S, is_foreign=is_foreign)
+    passes = is_coming or (status == 404 and (document is None or error_message(document) is None))
+    return _refusal(problem, status, passes=passes)._replace(is_foreign=is_foreign)
+
+
+def _refusal(problem: str, status: int | None, *, passes: bool) -> _Attempt:
+    """Return the attempt with such a status, which `passes` where its message says so of a doubtful one."""
+    if status in _HOPELESS:
+        return _Attempt(problem, status, 0.0)
+    return _Attempt(problem, status, _SURE_AFTER_S) if status in _DOUBTFUL and not passes else _Attempt(problem)
+
+
+def _is_coming(words: str, target: Target) -> bool:
+    """Return True for a message that the model is on its way."""
+    return _COMING.search(words.replace(target.model, "")) is not None
 
 
 def _lacks_api(response: Response) -> bool:

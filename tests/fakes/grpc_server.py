@@ -22,9 +22,9 @@ SERVICE = "inference.GRPCInferenceService"
 class GrpcSim:
     """How it answers: `tokens` words, the first after `ttft_s`, the others `itl_s` apart, unless a fault stops it.
 
-    `fault` is `status:CODE` (instead of an answer), `status-after:N`, `error-after:N` (a message with an error),
-    `cut-after:N` (the end in good order, without the last answer), `hang-after:N`, `empty` or `no-text`; it meets every
-    `every`-th call.
+    `fault` is `status:CODE[:MESSAGE]` (instead of an answer), `status-after:N`, `error-after:N` (a message with an
+    error), `cut-after:N` (the end in good order, without the last answer), `hang-after:N`, `empty` or `no-text`; it
+    meets every `every`-th call.
     """
 
     tokens: int = 8
@@ -47,7 +47,8 @@ class GrpcSim:
             self.metadata.append(dict(context.invocation_metadata()))
             faulty = self.fault is not None and len(self.requests) % self.every == 0
         if faulty and str(self.fault).startswith("status:"):
-            context.abort(grpc.StatusCode[str(self.fault).partition(":")[2]], "as it was told to")
+            code, _, said = str(self.fault).removeprefix("status:").partition(":")
+            context.abort(grpc.StatusCode[code], said or "as it was told to")
         return request, self.fault if faulty else None
 
     def answer(self, request: Any, text: str | None, *, last: bool = False) -> Any:

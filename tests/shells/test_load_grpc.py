@@ -22,9 +22,10 @@ from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request import ModelRequest, text_request
 from benchgate.plan.model import ClientCancellation, PlannedRequest, PlannedStage
 from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.targets.discovery import Trouble, try_completion
 from benchgate.targets.endpoints import ask_body
 from benchgate.targets.grpc_messages import decode, encode
-from benchgate.targets.probe import wait_ready
+from benchgate.targets.probe import liveness_problem, wait_ready
 from tests.fakes.certificates import CA, TLS
 from tests.fakes.grpc_server import GrpcSim, serving_grpc
 from tests.shells.load_helpers import limits
@@ -128,6 +129,63 @@ def test_server_that_is_not_there_is_a_failed_connection() -> None:
     assert set(found.error) == {ErrorClass.CONNECT}
     with pytest.raises(TargetError, match="UNAVAILABLE"):
         wait_ready(target(address), endpoint="grpc-infer", ready_s=1, connect_s=1)
+
+
+def test_address_of_grpc_that_nobody_serves_is_an_error_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"grpc://127.0.0.1:{free.getsockname()[1]}"
+    waits = list[str]()
+    with pytest.raises(TargetError, match="cannot be reached: gRPC UNAVAILABLE"):
+        wait_ready(
+            target(address), endpoint="grpc-infer", ready_s=6, connect_s=1, may_start=False, waiting=waits.append
+        )
+    assert len(waits) <= 1  # one each half second
+
+
+@pytest.mark.parametrize(
+    ("code", "is_sure_at_once"),
+    [("UNAUTHENTICATED", True), ("PERMISSION_DENIED", True), ("NOT_FOUND", False), ("INVALID_ARGUMENT", False)],
+)
+def test_refusal_over_grpc_ends_the_wait_as_it_does_over_http(
+    monkeypatch: pytest.MonkeyPatch, code: str, is_sure_at_once: bool
+) -> None:
+    monkeypatch.setattr("benchgate.targets.probe._SURE_AFTER_S", 0.1)
+    with serving_grpc(GrpcSim(fault=f"status:{code}")) as sim:
+        with pytest.raises(TargetError, match=f"refuses requests: gRPC {code}: as it was told"):
+            wait_ready(target(sim.url), endpoint="grpc-infer", ready_s=6, connect_s=1)
+        assert (len(sim.requests) == 1) is is_sure_at_once
+
+
+@pytest.mark.parametrize("refusal", ["NOT_FOUND:the model is loading", "UNAVAILABLE", "RESOURCE_EXHAUSTED"])
+def test_refusal_over_grpc_that_may_pass_is_waited_for(monkeypatch: pytest.MonkeyPatch, refusal: str) -> None:
+    monkeypatch.setattr("benchgate.targets.probe._SURE_AFTER_S", 0.0)
+    with (
+        serving_grpc(GrpcSim(fault=f"status:{refusal}")) as sim,
+        pytest.raises(TargetError, match=r"was not ready within 0.6 s"),
+    ):
+        wait_ready(target(sim.url), endpoint="grpc-infer", ready_s=0.6, connect_s=1, may_start=False)
+
+
+def test_check_over_grpc_ends_with_the_time_of_its_caller() -> None:
+    with serving_grpc(GrpcSim(ttft_s=4)) as sim:
+        problem = liveness_problem(target(sim.url), endpoint="grpc-infer", within_s=0.2)
+    assert "DEADLINE_EXCEEDED" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("code", "trouble"),
+    [
+        ("UNAUTHENTICATED", Trouble.AUTH),
+        ("NOT_FOUND", Trouble.MODEL),
+        ("INVALID_ARGUMENT", Trouble.REFUSED),
+        ("DEADLINE_EXCEEDED", Trouble.AWAY),
+    ],
+)
+def test_trial_over_grpc_names_the_kind_of_refusal(code: str, trouble: Trouble) -> None:
+    with serving_grpc(GrpcSim(fault=f"status:{code}")) as sim:
+        trial = try_completion(target(sim.url), "grpc-infer", stream=False, within_s=5)
+    assert trial.fault is not None
+    assert trial.fault.trouble is trouble
 
 
 def test_client_that_leaves_has_what_came_until_then() -> None:
