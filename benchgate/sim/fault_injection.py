@@ -105,7 +105,7 @@ class FaultyReply(Reply):
     def __init__(self, context: ReplyContext, line: Line, state: ServerState) -> None:
         super().__init__(context, line, state)
         self._fault = context.fault
-        self._written_ns = context.received_ns  # when the last tokens were written
+        self._made_ns = context.received_ns  # when the last tokens were written, or made where they wait for the rest
         self._stalls = self._fault.ending == "stall"
         self._ending = None if self._stalls else self._fault.ending
         if self._stalls:
@@ -121,7 +121,7 @@ class FaultyReply(Reply):
     def _stall_after(self, tokens: int) -> None:
         if self._stalls and tokens >= self._fault.after_tokens:
             self._stalls = False
-            self._state.model.hold(self.job, self._written_ns + int((self._fault.stall_s or 0) * NS))
+            self._state.model.hold(self.job, self._made_ns + int((self._fault.stall_s or 0) * NS))
 
     def _visible(self, first: int, until: int) -> int:
         """Return how many of these tokens have a text."""
@@ -174,7 +174,7 @@ class FaultyStream(FaultyReply):
             events, visible = self._token_events(count, last=last)
             self._written += count
             if events or last:
-                self._written_ns = monotonic_ns()
+                self._made_ns = monotonic_ns()
                 self._send([*events, *(self._closing(self.context.request.finish_reason) if last else [])])
                 if visible:
                     self._handed(visible, due_ns)
@@ -270,6 +270,7 @@ class FaultyDocument(FaultyReply):
         if not complete and (ending is None or produced <= self._last_token):
             if self._stalls and produced >= self._fault.after_tokens:
                 self.sent = self._visible(0, produced)  # if the client leaves meanwhile
+            self._made_ns = monotonic_ns()
             self._stall_after(produced)
             return
         made = min(produced, self.context.request.output_tokens)

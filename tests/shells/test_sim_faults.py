@@ -224,6 +224,13 @@ def test_answer_whose_tokens_take_no_time_stalls_all_the_same(fault: str, stream
     assert truth["e2e_s"]["max"] >= 0.3
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_pause_begins_with_the_token_before_it(stream: bool) -> None:
+    with serve_sim(sim_settings(ttft_s=0.3, itl_s=0.002)) as served:
+        meet(served, "stall-after:3:300ms", stream=stream)
+        assert served.truth()["e2e_s"]["max"] >= 0.6
+
+
 def test_endless_stream_goes_on_past_its_max_tokens(sim: Sim) -> None:
     request = request_bytes(COMPLETIONS, {"prompt": "x", "max_tokens": 2, "stream": True}, {"x-sim-fault": "endless"})
     with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
