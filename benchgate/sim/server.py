@@ -69,7 +69,8 @@ class SimServer:
         self._settings = settings
         # Answers are by the seed alone. Times and faults of replicas are independent, as those of machines are.
         drawn_by = f"{settings.seed} of {replica}" if replica else str(settings.seed)
-        self._faults = FaultDraw([*map(parse_fault, settings.faults)], random.Random(f"faults {drawn_by}"))
+        faults = [*map(parse_fault, settings.faults)]
+        self._faults = FaultDraw(faults, random.Random(f"faults {drawn_by}"))
         kind = Engine if settings.is_engine else Queue if settings.is_queue else ConstantPace
         self._state = ServerState(kind(settings, random.Random(f"time {drawn_by}")), settings.chunk_tokens)
         self._created = int(time.time())
@@ -77,7 +78,8 @@ class SimServer:
         self._prefill_state = replace(self._state, truth=GroundTruth())
         self._order = 0
         self._first_id = os.getpid() << 40  # replicas behind one address must not give two answers one id
-        self._seen: set[bytes] = set()  # prompts that came with the fault fast-when-seen
+        self._remembers = any(fault.spec.seen_factor != 1 for fault in faults)
+        self._seen: set[bytes] = set()  # all prompts, if it remembers them; else those with the fault fast-when-seen
         self._loaded_ns: int | None = None if settings.load_time_s else 0
         self._is_ending = False
         self._armed_ns: int | None = None
@@ -181,9 +183,9 @@ class SimServer:
         answered = falsify(parsed, fault)
         named = answered if fault.model is None else replace(answered, model=fault.model)
         speed = 1.0
-        if fault.seen_factor != 1:  # quicker for prompts that this process had before
-            text = parsed.prompt.text.encode("utf-8", "surrogatepass")
-            name = blake2b(text, digest_size=16).digest()
+        if self._remembers or fault.seen_factor != 1:  # quicker for prompts that this process had before
+            prompt = repr((parsed.endpoint, parsed.prompt.text, parsed.items))
+            name = blake2b(prompt.encode(), digest_size=16).digest()
             speed = fault.seen_factor if name in self._seen else 1.0
             self._seen.add(name)
         if self._loaded_ns is None:

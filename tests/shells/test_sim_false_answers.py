@@ -60,6 +60,36 @@ def test_prompt_that_came_before_is_answered_faster_and_another_is_not() -> None
     assert [row["service_ns"] / NS for row in rows] == [0.04, 0.005, 0.04, 0.005]
 
 
+def test_inputs_that_came_before_are_answered_faster_and_others_are_not() -> None:
+    def ranking(query: str, *texts: str) -> tuple[str, dict[str, object]]:
+        return "/v1/rerank", {"query": query, "documents": [*texts]}
+
+    def embedding(*texts: str) -> tuple[str, dict[str, object]]:
+        return "/v1/embeddings", {"input": [*texts]}
+
+    sent = (
+        embedding("a", "b"), embedding("a", "c"), embedding("a", "b"), embedding("a"),
+        ranking("q", "a", "b"), ranking("q", "a", "b"), ranking("p", "a", "b"),
+    )  # fmt: skip
+    with serve_sim(sim_settings(service_s=0.04, faults=("fast-when-seen:8",))) as sim:
+        for path, body in sent:
+            assert talk(sim.port, request_bytes(path, body)).status == 200
+        rows = sim.truth(with_requests=True)["rows"]
+    assert [row["service_ns"] / NS for row in rows] == [0.04, 0.04, 0.005, 0.04, 0.04, 0.005, 0.04]
+
+
+def test_prompt_counts_as_seen_also_where_it_came_without_the_fault() -> None:
+    settings = sim_settings(service_s=0.04, service_until="last-token", faults=("fast-when-seen:8@50%",), seed=2)
+    with serve_sim(settings) as sim:
+        for _ in range(12):
+            talk(sim.port, request_bytes(body=asking(2)))
+        rows = sim.truth(with_requests=True)["rows"]
+    faulty = [row["fault"] is not None for row in rows]
+    assert not faulty[0]
+    assert any(faulty)
+    assert [row["service_ns"] / NS for row in rows] == [0.005 if fault else 0.04 for fault in faulty]
+
+
 def test_engine_whose_steps_are_shared_cannot_be_fast_for_one_prompt() -> None:
     with pytest.raises(UsageError, match="paced server or a queue"):
         sim_settings(batch=32, faults=("fast-when-seen",))
