@@ -20,7 +20,7 @@ from benchgate.model.request import ENDPOINTS, Endpoint
 from benchgate.pipeline.deployments import endpoints_of
 from benchgate.pipeline.environment import utc_now
 from benchgate.pipeline.error_budget import read_spent
-from benchgate.plan.client_demand import default_workers
+from benchgate.plan.client_demand import default_workers, search_demands
 from benchgate.plan.preview import Preview
 from benchgate.quality.logprobs import probe_scoring
 from benchgate.quality.tasks.loading import load_tasks
@@ -307,6 +307,7 @@ def _files_for_streams(suite: Suite, found: Preview) -> Symptom:
     flights = [
         stage.concurrency or sum(one.concurrency or 0 for one in (stage.classes or {}).values()) for stage in stages
     ]
+    flights += [demand.concurrency or 0 for demand in search_demands(suite)]
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = math.ceil(max(flights, default=0) / workers) + _OTHER_FILES
     if hard == resource.RLIM_INFINITY or hard >= needed:

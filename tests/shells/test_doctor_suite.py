@@ -249,6 +249,19 @@ gate:"""
     ]
 
 
+SEARCHED = """\
+suite: searched
+deployments: {old: {sim: {}}, new: {sim: {}}}
+baseline: old
+candidate: new
+slo: {ttft: 1s}
+load:
+  workload: {input: 8 tokens, output: 4 tokens}
+  capacity: {over: concurrency, from: 1, to: 5000, target: 95%}
+gate: {checks: [{metric: capacity, margin: 20%}]}
+"""
+
+
 def plan_symptoms(suite: Suite, tmp_path: Path) -> dict[str, Symptom]:
     found = preview_suite(suite, tmp_path, str(tmp_path / "none.db"))
     return {symptom.name: symptom for symptom in suite_checks.examine_plan(suite, found)}
@@ -266,6 +279,8 @@ def test_plan_that_needs_more_files_or_packages_than_there_are_fails(
     text = SUITE.format(old="http://a:1", more="", concurrency=5000)
     shared = parse_suite(text.replace("load:\n", "load:\n  workers: 2\n"), "s")
     assert plan_symptoms(shared, tmp_path)["files for streams"].state is State.OK  # 2,500 streams each
+    searched = parse_suite(SEARCHED, "s")
+    assert plan_symptoms(searched, tmp_path)["files for streams"].state is State.FAIL
     embedded = parse_suite(SUITE.format(old="http://a:1", more="", concurrency=4).replace("sim", "embedded"), "s")
     assert plan_symptoms(embedded, tmp_path)["demo"].state is State.OK
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
