@@ -139,8 +139,11 @@ def _measure_client(store: str, output: ResultFormat) -> None:
     screen = stdout_screen()
     lines = []
     if profile.tokens_per_s is None or profile.requests_per_s is None:
-        why = "the load generator was the bottleneck at the smallest load"
-        lines.append(f"{why}: stop other work on this machine and repeat")
+        known = {True: profile.tokens_per_s, False: profile.requests_per_s}
+        failed = [step for step in profile.steps if known[step.streams is not None] is None]
+        is_client = any(step.at_limit for step in failed)
+        why = "the load generator was the bottleneck" if is_client else "the practice server was late itself"
+        lines.append(f"{why} at the smallest load: stop other work on this machine and repeat")
     else:
         tokens, requests = show_number(profile.tokens_per_s), show_number(profile.requests_per_s)
         at_least = ["" if limited else "at least " for limited in (profile.streams_limited, profile.requests_limited)]

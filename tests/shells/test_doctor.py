@@ -25,6 +25,7 @@ from benchgate.pipeline.progress import Progress
 from benchgate.plan.model import PlannedRequest, PlannedStage
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
+from tests.fakes.quick_command import told
 from tests.fakes.scripted_server import ScriptedServer, json_response
 
 MS = 1_000_000
@@ -184,6 +185,29 @@ def test_a_curve_without_a_sound_load_of_one_kind_is_warned_of(tmp_path: Path, s
     found = named(examine(address))["load generator"]
     assert found.state is State.WARN
     assert missing in found.found
+
+
+@pytest.mark.parametrize(
+    ("bound", "late", "found"),
+    [
+        (("too busy",), None, "the load generator was the bottleneck at the smallest load"),
+        ((), "it was late", "the practice server was late itself at the smallest load"),
+        (("too busy",), "it was late", "the practice server was late itself at the smallest load"),
+    ],
+)
+def test_client_without_a_sound_load_names_who_was_too_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, ...], late: str | None, found: str
+) -> None:
+    sound = ClientStep(50, 25.0, 2500.0, 1.0, 9.0, 0.001, 0.0, ())
+    steps = (
+        sound,
+        replace(sound, streams=100, client_bound=("beyond it",)),
+        ClientStep(None, 200.0, 200.0, 1.0, 9.0, 0.001, 0.0, bound, late),
+    )
+    profile = ClientProfile(utc_now(), client_machine(), steps)
+    monkeypatch.setattr("benchgate.doctor.client.measure_client", lambda progress: profile)
+    shown = told("doctor", "--client", "--store", str(tmp_path / "benchgate.db")).stdout
+    assert found in " ".join(shown.split())
 
 
 def test_looking_for_a_curve_leaves_an_older_store_as_it_is(tmp_path: Path) -> None:
