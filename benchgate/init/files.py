@@ -15,6 +15,7 @@ from benchgate.init.probe import ProbedEndpoint
 from benchgate.init.purpose import CHANGES, Purpose
 from benchgate.suite.address import reference_name
 from benchgate.suite.loader import parse_suite
+from benchgate.targets.dialect import DIALECTS
 from benchgate.units import as_written, show_duration
 
 WORKFLOW = Path(".github/workflows/benchgate.yml")
@@ -138,7 +139,7 @@ slo: {{ttft: {ttft}, tpot: {tpot}, target: 95%}}
 # Rates are guesses too: write what you expect at the busiest hour.
 load:
   # As your users ask: how long prompts and answers are. Lengths may vary, be recorded, or come from a trace.
-  workload: {{input: {input} tokens, output: {output} tokens{text}}}
+{length}  workload: {{input: {input} tokens, output: {output} tokens{text}}}
   # Both are measured in turn, block by block, until the checks are settled: 5, 10 or 20 blocks.
   sweep:
     - {{stage: c8, concurrency: 8, requests: 80}} # so many in flight
@@ -167,6 +168,9 @@ These servers are simulated, and their answers say nothing about a
 # model, so there are no evals here. Your own: `quality`, docs/guides/evals.md."""
 
 
+_OWN_LENGTH = """\
+  # Answers end by themselves: only {engine} can ignore their end, and answers of unequal length are not comparable.
+"""
 _PRICE = """\
     # price: $4/h
     # accelerators: 1"""
@@ -189,6 +193,9 @@ def suite_text(
     # `meta-llama/Llama-3.1-8B` names the suite `llama-3.1-8b`.
     model = str(candidate.spec.model).rpartition("/")[2].lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", model).strip("._-")[:64].rstrip("._-")
+    able = [one.spec.engine for one in (baseline, candidate) if DIALECTS[one.spec.engine].ignore_eos is not None]
+    alone = able[0] if len(able) == 1 else None
+    text = ", text: letters" if candidate.shipped else ""  # its tokens are single characters
     change, different = ("weights in FP8, nothing else", ()) if purpose is None else CHANGES[purpose]
     allowed = f"\n  allow_different: [{', '.join(different)}] # part of the change" if different else ""
     return _SUITE_TEXT.format(
@@ -206,7 +213,8 @@ def suite_text(
         tpot=_format_s(_nice(max(_TPOT_TIMES * pace_s, _LEAST_TPOT_S), up=True)),
         input=input_tokens,
         output=output_tokens,
-        text=", text: letters" if candidate.shipped else "",  # its tokens are single characters
+        length=_OWN_LENGTH.format(engine=alone) if alone else "",
+        text=text + (", ignore_eos: false" if alone else ""),
         in_flight=_IN_FLIGHT,
         open_stage=f"r{rate_rps:g}",
         rate=f"{rate_rps:g}",

@@ -277,6 +277,29 @@ def test_a_purpose_declares_the_change_and_what_may_differ(purpose: Purpose | No
     assert (suite.change, suite.gate.allow_different) == (change, different)
 
 
+@pytest.mark.parametrize(
+    ("engines", "ignored", "only"),
+    [
+        (("vllm", "sglang"), True, None),
+        (("tgi", "ollama"), True, None),
+        (("vllm", "tgi"), False, "vllm"),
+        (("openai", "llamacpp"), False, "llamacpp"),
+    ],
+)
+def test_answers_end_by_themselves_where_one_engine_alone_could_write_on(
+    engines: tuple[str, str], ignored: bool, only: str | None
+) -> None:
+    both = [
+        replace(one, spec=one.spec.model_copy(update={"engine": engine}))
+        for one, engine in zip((met("a"), met("bb")), engines, strict=True)
+    ]
+    text = files.suite_text(both[0], both[1], file="s.yaml", task="t.yaml")
+    load = parse_suite(text, "s.yaml").load
+    assert load is not None
+    assert load.workload.ignore_eos is ignored
+    assert (f"only {only} can" in text) is (not ignored)
+
+
 def test_prices_need_their_marks_taken_away_alone() -> None:
     text = files.suite_text(met("a"), met("bb"), file="s.yaml", task="t.yaml")
     priced = text.replace("    # price: $4/h\n    # accelerators: 1\n", "    price: $4/h\n    accelerators: 8\n")
