@@ -41,7 +41,10 @@ def word(key: int, index: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AnswerText:
-    """Text of an answer; `pieces` replace the words after the reasoning, `second_from` begins a second choice."""
+    """Text of an answer; `pieces`, over and over, replace the words after the reasoning.
+
+    `second_from` begins a second choice.
+    """
 
     key: int
     thought_tokens: int = 0
@@ -56,9 +59,9 @@ class AnswerText:
 
     def text(self, first: int, count: int) -> str:
         """Return the text of `count` tokens from that index on."""
-        if self.pieces is not None and first >= self.thought_tokens:
-            start = first - self.thought_tokens
-            return "".join(self.pieces[start : start + count])
+        start = first - self.thought_tokens
+        if self.pieces and start >= 0:
+            return "".join(self.pieces[at % len(self.pieces)] for at in range(start, start + count))
         return "".join(word(self.key, index) for index in range(first, first + count))
 
     def spans(self, first: int, count: int) -> Iterator[tuple[TokenKind, int, int]]:

@@ -13,7 +13,7 @@ from benchgate.sim.content import AnswerText, json_pieces, word
 from benchgate.sim.encoders import Usage
 from benchgate.sim.ground_truth import Outcome
 from benchgate.sim.http_server import LAST_CHUNK, TEXT_TYPE, Line, chunk, head, whole
-from benchgate.sim.replies import Reply, ReplyContext, ServerState, stream_head
+from benchgate.sim.replies import ENDLESS_TOKENS, Reply, ReplyContext, ServerState, stream_head
 from benchgate.sim.requests import ApiRequest
 from benchgate.sim.settings import NS
 from benchgate.suite.simulator import NO_FAULT, Fault, FaultSpec
@@ -74,8 +74,11 @@ def falsify(request: ApiRequest, fault: FaultSpec) -> ApiRequest:
         return request
     answer, kind = request.answer, fault.text
     thought, tokens = answer.thought_tokens, request.output_tokens
+    if fault.endless:
+        tokens = max(tokens, thought + 1)  # what follows the reasoning is repeated, so there must be some of it
     if kind == "reasoning":
-        return replace(request, answer=AnswerText(answer.key, tokens)) if request.endpoint in _BEYOND_TEXT else request
+        reasoning = AnswerText(answer.key, ENDLESS_TOKENS if fault.endless else tokens)
+        return replace(request, answer=reasoning) if request.endpoint in _BEYOND_TEXT else request
     if kind == "second-choice":
         several = replace(request, answer=replace(answer, second_from=tokens // 2))
         return several if request.endpoint in _WITH_CHOICES else request

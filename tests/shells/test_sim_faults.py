@@ -241,6 +241,37 @@ def test_endless_stream_goes_on_past_its_max_tokens(sim: Sim) -> None:
     assert b'"finish_reason":"length"' not in seen
 
 
+SCHEMA = {"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"a": {"type": "string"}}}}}
+TOOL = {"type": "function", "function": {"name": "look"}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "asked", "key", "text"),
+    [
+        ("endless+repeated-text", {}, "content", "!"),
+        ("reasoning-only+endless", {}, "reasoning_content", None),
+        ("endless", {"response_format": SCHEMA}, "content", None),
+        ("endless", {"tools": [TOOL]}, "tool_calls", None),
+        ("endless", {"prompt": "say: a b"}, "content", None),
+    ],
+)
+def test_endless_answer_has_a_text_in_every_token(
+    fault: str, asked: dict[str, Any], key: str, text: str | None
+) -> None:
+    request = request_bytes(body=asking(2, **asked), headers={"x-sim-fault": fault})
+    settings = sim_settings(ttft_s=0, itl_s=0.002, says_ratio=1)
+    with serve_sim(settings) as sim, socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
+        sock.sendall(request)
+        seen = b""
+        while seen.count(b"data: ") < 60:
+            seen += sock.recv(65_536)
+    whole = seen[: seen.rindex(b"\r\n") + 2]
+    outputs = [delta[key] for delta in deltas(Raw([(0, whole)], "open"))]
+    texts = [out[0]["function"]["arguments"] if key == "tool_calls" else out for out in outputs]
+    assert len(texts) > 50
+    assert all(texts) if text is None else set(texts) == {text}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_error_body_has_each_of_the_five_shapes(sim: Sim, shape: str) -> None:
     raw = meet(sim, f"http-error:422:{shape}")
