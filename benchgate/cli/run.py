@@ -166,17 +166,17 @@ def demo(
 
     Example: benchgate demo --candidate q2_k
     """
-    from benchgate.pipeline.suite_file import load_suite
+    from benchgate.pipeline.suite_file import read_suite
 
     chosen = candidate or list(DEMO_EXPECTED)
     unknown = [name for name in chosen if name not in DEMO_EXPECTED]
     if unknown:
         raise UsageError(f"the demo has no candidate {unknown[0]!r}; it has {', '.join(DEMO_EXPECTED)}")
-    file = load_suite(find_suite("demo"))
+    file = read_suite(find_suite("demo"))
     arguments = RunArguments(str(out / "benchgate.db"), out / "work")
     rows, surprises, lost = [], 0, False
     for name in chosen:
-        decision = _measure(file.with_arms(None, name), arguments)
+        decision = _measure(file.with_arms(None, name).priced_today(), arguments)
         report = out / f"report-{name}.html"
         code = finish(decision, OutputOptions(report=report))
         outcome = decision.verdict.outcome
@@ -325,7 +325,7 @@ def _measure_all(path: Path, arguments: RunArguments) -> ExitCode:
     for label in labels.values() or [arguments.label]:
         require_new_run(arguments.store, label)
     options.log_new_store(arguments.store)
-    each = {name: file.with_arms(None, name) for name in candidates}
+    each = {name: file.of_candidate(name) for name in candidates}
     for one in each.values() or [file]:  # what cannot be measured is refused before anything is
         arguments.require_ready(one)
     if not candidates:

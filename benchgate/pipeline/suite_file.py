@@ -19,7 +19,7 @@ from benchgate.suite.address import UnsetVariable
 from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.price_file import Prices, parse_prices
-from benchgate.suite.rules.suite import rule_problems, with_arms
+from benchgate.suite.rules.suite import of_candidate, price_faults, with_arms
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import is_file_source
 from benchgate.suite.yaml import Document, Fault, Plain, read_text, show_path
@@ -55,8 +55,16 @@ class SuiteFile:
         return replace(self, suite=change(self.suite), unpriced=change(self.unpriced))
 
     def with_arms(self, baseline: str | None, candidate: str | None) -> SuiteFile:
-        """Return the file with other deployments as arms; None keeps its own. Raises UsageError for unknown ones."""
-        return self.changed(lambda suite: with_arms(suite, baseline, candidate))
+        """Return the whole suite, not priced yet, with other deployments as arms; None keeps its own.
+
+        Raises UsageError for unknown ones, and for arms with which the suite breaks a rule.
+        """
+        suite = with_arms(self.unpriced, baseline, candidate)
+        return replace(self, suite=suite, unpriced=suite, day=None)
+
+    def of_candidate(self, name: str) -> SuiteFile:
+        """Return the file with one of its several candidates alone, priced like it."""
+        return self.changed(lambda suite: of_candidate(suite, name))
 
     def priced_today(self) -> SuiteFile:
         """Return the file with the prices of today (UTC). Raises SuiteError, with places, if an arm has none."""
@@ -176,7 +184,7 @@ def with_prices(suite: Suite, folder: Path, day: date | None) -> Suite:
     if problems:
         raise SuiteError(problems)
     filled = suite.model_copy(update={"deployments": deployments})
-    broken = [Problem("", None, None, problem.path, problem.message) for problem in rule_problems(filled)]
+    broken = [Problem("", None, None, show_path(fault.path), fault.text) for fault in price_faults(filled)]
     if broken:
         raise SuiteError(broken)
     return filled

@@ -75,8 +75,7 @@ def _validate(data: dict[str, Plain]) -> tuple[Suite | None, list[Fault]]:
                 found.append(Fault(("load", "capacity", "resolution"), _TOO_COARSE))
         if not (suite.gate.checks or found) and any(getattr(suite, section) is not None for section in SECTIONS):
             found.append(Fault(("gate",), _NO_DEFAULTS))
-    unread = {("prices",)} if suite.prices is not None else set[Path]()  # the file may have what is missing here
-    found += broken_rules(suite, broken | unread | {fault.path for fault in found})
+    found += broken_rules(suite, broken | {fault.path for fault in found})
     positions = written_positions(data, broken)
 
     def written(path: Path) -> Path:

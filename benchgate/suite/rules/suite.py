@@ -275,39 +275,62 @@ def broken_references(suite: Suite, broken: frozenset[Path] = frozenset()) -> li
     return list(load.named_workload_exists.found(suite, broken))
 
 
+_PRICES: Path = ("prices",)
+_PRICE_RULES = tuple(rule for rule in RULES if _PRICES in rule.needs)
+
+
 def _judged(suite: Suite) -> list[Suite]:
     return [suite.model_copy(update={"candidate": name}) for name in suite.candidates] or [suite]
 
 
+def _faults(rules: Sequence[Rule], suite: Suite, broken: frozenset[Path]) -> list[Fault]:
+    """Return every fault of these rules, for each candidate."""
+    return list(dict.fromkeys(fault for rule in rules for one in _judged(suite) for fault in rule.found(one, broken)))
+
+
 def broken_rules(suite: Suite, broken: frozenset[Path] = frozenset()) -> list[Fault]:
-    """Return every fault of the rules whose needs are sound, for each candidate; none at a broken part."""
-    return list(dict.fromkeys(fault for rule in RULES for one in _judged(suite) for fault in rule.found(one, broken)))
+    """Return every fault of the rules whose needs are sound, for each candidate; none at a broken part.
+
+    Rules that need prices wait while a price file is not read: it may have what is missing.
+    """
+    return _faults(RULES, suite, broken if suite.prices is None else broken | {_PRICES})
+
+
+def price_faults(suite: Suite) -> list[Fault]:
+    """Return every fault of the rules that waited for the prices of a file."""
+    return _faults(_PRICE_RULES, suite, frozenset())
 
 
 def rule_problems(suite: Suite) -> list[Problem]:
-    """Return the problems of a suite whose text is not at hand: they have no line and no column."""
+    """Return the problems of a suite with its prices. Its text is not at hand: they have no line and no column."""
     references = broken_references(suite)
-    faults = [*references, *broken_rules(suite, frozenset(fault.path for fault in references))]
+    faults = [*references, *_faults(RULES, suite, frozenset(fault.path for fault in references))]
     return [Problem(suite.suite, None, None, show_path(fault.path), fault.text) for fault in faults]
 
 
 def with_arms(suite: Suite, baseline: str | None, candidate: str | None) -> Suite:
-    """Return the suite with other deployments as arms; None keeps its own. Raises UsageError for an unknown name."""
+    """Return a suite, without the prices of a file, with other deployments as arms; None keeps its own.
+
+    Raises UsageError for unknown names, and for arms with which the suite breaks a rule.
+    """
     chosen = {"baseline": baseline, "candidate": candidate}
     update: dict[str, object] = {arm: name for arm, name in chosen.items() if name is not None}
     if candidate is not None:
         update["candidates"] = ()
     changed = suite.model_copy(update=update)
-    faults = [fault for one in _judged(changed) for rule in (arms_exist, arms_differ) for fault in rule.faults(one)]
-    if faults:
-        raise UsageError("\n".join(dict.fromkeys(f"{show_path(fault.path)}: {fault.message}" for fault in faults)))
+    if faults := broken_rules(changed):
+        raise UsageError("\n".join(f"{show_path(fault.path)}: {fault.text}" for fault in faults))
     return changed
+
+
+def of_candidate(suite: Suite, name: str) -> Suite:
+    """Return the suite with one of its several candidates alone."""
+    return suite.model_copy(update={"candidate": name, "candidates": ()})
 
 
 def each_candidate(suite: Suite) -> tuple[Suite, ...]:
     """Return a suite for each of its candidates, in order, as if it named that one alone: each has its own run."""
-    several = (suite.model_copy(update={"candidate": name, "candidates": ()}) for name in suite.candidates)
-    return tuple(several) or (suite,)
+    return tuple(of_candidate(suite, name) for name in suite.candidates) or (suite,)
 
 
 _SECTIONS_OF_PARTS = {"load": ("load", "slo", "error_budget"), "quality": ("quality",), "shadow": ("shadow",)}
