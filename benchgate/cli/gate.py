@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PolicyOption = Annotated[
     str | None,
-    typer.Option("--policy", metavar="SUITE", help="Judge by this suite's gate instead of the run's own."),
+    typer.Option("--policy", metavar="SUITE", help="Judge by this suite's gate, SLOs and error budget."),
 ]
 _WAIVERS_HEAD = "# What is tolerated, up to which ceiling and until which day; changes to this file are reviewed.\n"
 

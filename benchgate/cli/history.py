@@ -327,10 +327,11 @@ def _judged(store: Store, run: Run, policy: Suite) -> Mapping[str, Any] | None:
     Raises UsageError for a policy with another SLO: the stored metrics count good tokens by the run's own.
     """
     from benchgate.model.run import RunStatus
-    from benchgate.pipeline.judge import decide_stored
+    from benchgate.pipeline.judge import decide_stored, with_slos_of
     from benchgate.suite.schema import Suite
 
-    if policy.slo is not None and policy.slo != Suite.from_stored(run.suite).slo:
+    own = Suite.from_stored(run.suite)
+    if with_slos_of(policy, own) != own:
         raise UsageError(
             f"the policy's `slo` differs from that of run {run.id}, which counts its good tokens; remove it from the"
             " policy, or measure again"

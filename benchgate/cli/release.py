@@ -406,7 +406,7 @@ def verify(
     require: Annotated[
         str | None, typer.Option(help="Parts that must be compared: report,suite,store,signature.")
     ] = None,
-    policy: Annotated[str | None, typer.Option(help="Suite whose gate replaced the run's.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Suite whose gate, SLOs and error budget judged.")] = None,
     against: Annotated[str | None, typer.Option(help="Whole id of the stored run that it was compared with.")] = None,
     waivers: Annotated[Path | None, typer.Option(help="File of waivers that the verdict rests on.")] = None,
     strict: options.StrictOption = False,

@@ -25,7 +25,7 @@ from benchgate.pipeline.environment import utc_now
 from benchgate.report.document import OWN, Terms, document_json, policy_parts_sha256, verdict_document, with_exit_code
 from benchgate.report.stored_numbers import StoredNumbers, StoredSide
 from benchgate.store.repository import Store
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.system import OWNER_ONLY, write_atomic
 
 if TYPE_CHECKING:
@@ -220,16 +220,35 @@ def _evidence_sha256(store: Store, run_id: str) -> str | None:
 
 
 def _apply_policy(policy: Suite, run: Run) -> Suite:
-    """Return the run's suite with the policy's gate, and with its slo and error budget if it has them.
+    """Return the run's suite with the policy's gate, and with its SLOs and error budget if it has them.
 
-    Raises UsageError for a policy with checks of metrics that were not measured.
+    Raises UsageError for a policy without an SLO for a class that has one, or with checks of unmeasured metrics.
     """
     from benchgate.suite.rules.suite import rule_problems
 
-    own = Suite.from_stored(run.suite)
-    held_to = {"slo": policy.slo or own.slo, "error_budget": policy.error_budget or own.error_budget}
-    suite = own.model_copy(update={"gate": policy.gate, **held_to})
+    own = with_slos_of(policy, Suite.from_stored(run.suite))
+    suite = own.model_copy(update={"gate": policy.gate, "error_budget": policy.error_budget or own.error_budget})
     problems = rule_problems(suite)
     if problems:
         raise UsageError(f"this policy does not fit what the run measured: {problems[0]}")
     return suite
+
+
+def with_slos_of(policy: Suite, own: Suite) -> Suite:
+    """Return a run's suite with the SLOs of a policy that has any. Each class of traffic gets that of its namesake.
+
+    A class that is not in the policy gets the policy's `slo`, unless it has an SLO of its own: which of its keys were
+    those of the run's `slo` is not known. Raises UsageError for a class with an SLO that gets none.
+    """
+    given = {traffic.name: traffic for traffic in traffic_classes(policy)}
+    if policy.slo is None and not any(traffic.has_own_slo for traffic in given.values()):
+        return own
+    for traffic in traffic_classes(own):
+        is_judged = traffic.slo_spec is not None and (traffic.has_own_slo or not traffic.is_background)
+        inherited = None if traffic.has_own_slo else policy.slo
+        found = given[traffic.name].slo_spec if traffic.name in given else inherited
+        if found is None and is_judged:
+            remedy = "write this stage and class into the policy too, with its `slo`"
+            raise UsageError(f'the policy gives "{traffic.name}" no `slo`, and the run has one there; {remedy}')
+    slos = {name: traffic.slo_spec for name, traffic in given.items() if traffic.has_own_slo}
+    return own.model_copy(update={"slo": policy.slo, "load": own.load and own.load.with_class_slos(slos)})

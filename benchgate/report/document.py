@@ -25,14 +25,14 @@ from benchgate.model.verdict import (
     policy_sha256,
 )
 from benchgate.report.comparability import deployments
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, policy_parts
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Inputs of a verdict besides the evidence.
 
-    `policy` is the run's suite with a replaced gate, SLO and error budget; None when nothing was replaced.
+    `policy` is the run's suite with a replaced gate, SLOs and error budget; None when nothing was replaced.
     `given_sha256` is the hash of the policy that was given for it, by `policy_parts_sha256`.
     `reference_outcome` is the reference run's own verdict, if any.
     """
@@ -68,9 +68,7 @@ class Terms:
         own = Suite.from_stored(run.suite)
         if verdict.policy_sha256 is not None and verdict.policy_sha256 != policy_sha256(own.to_stored()["gate"]):
             return True
-        if self.policy is None:
-            return False
-        return self.slo(run) != run.suite["slo"] or self.policy.error_budget != own.error_budget
+        return self.policy is not None and policy_parts(self.policy) != policy_parts(own)
 
     def slo(self, run: Run) -> Mapping[str, object] | None:
         """Return the judging suite's SLO as a stored suite spells it."""
@@ -86,9 +84,8 @@ OWN = Terms()
 
 
 def policy_parts_sha256(policy: Suite) -> str:
-    """Return the hash of everything in a suite that `--policy` takes from it: gate, SLO and error budget."""
-    stored = policy.to_stored()
-    return sha256_of([stored["gate"], stored.get("slo"), stored.get("error_budget")])
+    """Return the hash of everything in a suite that `--policy` takes from it: gate, SLOs and error budget."""
+    return sha256_of(policy_parts(policy))
 
 
 OTHER_POLICY = (

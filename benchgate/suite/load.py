@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -440,6 +441,10 @@ class Load(Section):
     def classes(self, slo: SloSpec | None = None) -> tuple[TrafficClass, ...]:
         """Return every class of traffic of the sweep, in order. `slo` is that of classes without their own."""
         return tuple(self.class_of(stage, name, slo) for stage in self.sweep for name in stage.class_names)
+
+    def with_class_slos(self, slos: Mapping[str, SloSpec | None]) -> Self:
+        """Return the load with these SLOs of classes, by `stage/class`, instead of its own."""
+        return self.model_copy(update={"sweep": tuple(stage.with_class_slos(slos) for stage in self.sweep)})
 
     def search_traffic(self, slo: SloSpec | None = None) -> TrafficClass | None:
         """Return the traffic of the capacity search, at its lowest level; None without a search."""

@@ -297,6 +297,14 @@ def all_traffic(suite: Suite) -> tuple[TrafficClass, ...]:
     return (*traffic_classes(suite), *([] if searched is None else [searched]))
 
 
+def policy_parts(suite: Suite) -> list[Any]:
+    """Return what `--policy` takes from a suite, as stored: gate, SLO, error budget, and SLOs of classes of traffic."""
+    stored = suite.to_stored()
+    own = {traffic.name: traffic.slo_spec for traffic in traffic_classes(suite) if traffic.has_own_slo}
+    slos = {name: spec and spec.model_dump(mode="json", by_alias=False) for name, spec in own.items()}
+    return [stored["gate"], stored.get("slo"), stored.get("error_budget"), slos]
+
+
 def budget_classes(suite: Suite) -> tuple[TrafficClass, ...]:
     """Return the classes of traffic whose failures an error budget counts, background as in checks of failures."""
     budget = suite.error_budget

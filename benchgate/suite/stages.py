@@ -345,6 +345,16 @@ class Stage(Section):
         """Names of its classes; a single None without classes."""
         return tuple(self.classes) if self.classes else (None,)
 
+    def with_class_slos(self, slos: Mapping[str, SloSpec | None]) -> Self:
+        """Return the stage with these SLOs of classes, by `stage/class`, instead of its own."""
+        if self.classes is None:
+            return self
+        changed = {
+            name: spec.model_copy(update={"slo": slos.get(traffic_name(self.name, name))})
+            for name, spec in self.classes.items()
+        }
+        return self.model_copy(update={"classes": changed})
+
     @property
     def is_open(self) -> bool:
         """True for an open loop, whose requests are sent at planned times."""
