@@ -18,7 +18,7 @@ from benchgate.report.comparability import deployments, status_of
 from benchgate.report.display import limits_sentence
 from benchgate.report.document import OTHER_POLICY, OWN, Terms
 from benchgate.report.screen import PLAIN, STYLES, Screen, Style, table_lines, table_width
-from benchgate.report.sections.provenance import reproduce
+from benchgate.report.sections.provenance import promotion_command, reproduce
 from benchgate.suite.schema import arms_of_stored
 
 _REASON_CHARACTERS = 1000
@@ -101,7 +101,7 @@ def _next_command(
         return f"{again} --explain {shlex.quote(one_line(failing[0].id))}"
     is_own = against is None and not terms.policy_replaced(run, verdict) and not run.imported
     if verdict.outcome is Outcome.PASS and promotes and is_own and run.judges_candidate and run.scope is None:
-        return f"benchgate promote {shlex.quote(run.id)}"
+        return promotion_command(run, verdict)
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from benchgate.report.sections.latency import attainment_section, latency_sectio
 from benchgate.report.sections.load import client_section, load_section, slo_sentence
 from benchgate.report.sections.noise import noise_section
 from benchgate.report.sections.paired import paired_section
-from benchgate.report.sections.provenance import Provenance, provenance
+from benchgate.report.sections.provenance import Provenance, promotion_command, provenance
 from benchgate.report.sections.quality import quality_section
 from benchgate.report.sections.servers import servers_section
 from benchgate.report.sections.shadow import shadow_section
@@ -279,9 +278,8 @@ def _todo(both: Sides, verdict: Verdict, terms: Terms, *, promotes: bool) -> str
     own = both.baseline.run is run and not terms.policy_replaced(run, verdict)
     refused = run.calibrates or run.imported or run.only_part is not None  # by `promote`
     if promotes and own and not refused:
-        waivers = f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
-        command = f"`benchgate promote {shlex.quote(run.id)}{waivers}`"
-        steps.append(f"promote it, and record that with {command} (outside CI add --ref REF --protected)")
+        command = promotion_command(run, verdict)
+        steps.append(f"promote it, and record that with `{command}` (outside CI add --ref REF --protected)")
     return "; ".join(steps)
 
 

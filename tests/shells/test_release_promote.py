@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
@@ -22,6 +24,7 @@ from benchgate.release import promote as promotion
 from benchgate.release.promote import NotPromoted, withdraw
 from benchgate.store.repository import Store
 from benchgate.suite.loader import parse_suite
+from tests.fakes import quick_command
 from tests.fakes.measured import Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, CHECK, begun, days_ago, judged, promote
 
@@ -172,6 +175,21 @@ def test_what_a_waiver_let_through_is_promoted_with_it_and_not_without(store: St
     with pytest.raises(NotPromoted, match="is another"):
         promote(store, run_id, MAIN, waivers=replace(waivers, as_of=date(2026, 1, 4)))
     assert promote(store, run_id, MAIN, waivers=waivers).promotion.in_series
+
+
+def test_the_next_command_of_a_verdict_with_an_unused_waiver_file_promotes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_id = passed(store, day=days_ago(1))
+    Path("waivers.yaml").write_text("waivers: []\n")
+    at = ("--store", f"sqlite:///{tmp_path / 'runs.sqlite'}")
+    judged_anew = quick_command.told("gate", run_id, "--waivers", "waivers.yaml", *at)
+    assert judged_anew.exit_code == 0
+    (line,) = re.findall(r"^next: benchgate (.*)$", judged_anew.stdout, re.MULTILINE)
+    words = shlex.split(line.replace("FILE", "waivers.yaml"))
+    assert quick_command.told(*words, "--ref", "main", "--protected", *at).exit_code == 0
+    assert [one.run_id for one in store.promotions()] == [run_id]
 
 
 def test_what_people_write_is_one_line_that_no_terminal_obeys(store: Store) -> None:

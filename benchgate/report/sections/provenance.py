@@ -96,6 +96,11 @@ def reproduce(run: Run, verdict: Verdict, against: Run | None, terms: Terms = OW
     return f"{judging}{policy}{_waivers(verdict)}"
 
 
+def promotion_command(run: Run, verdict: Verdict) -> str:
+    """Return the command that records the promotion of the run's candidate by this verdict."""
+    return f"benchgate promote {shlex.quote(run.id)}{_waivers(verdict)}"
+
+
 def _waivers(verdict: Verdict) -> str:
     return f" --waivers FILE --as-of {verdict.as_of}" if verdict.as_of is not None else ""
 
