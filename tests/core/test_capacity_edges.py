@@ -282,19 +282,56 @@ def test_candidates_of_two_runs_are_compared_through_their_baseline(
     assert estimate.limits.upper - estimate.limits.lower == pytest.approx(width)
 
 
-@pytest.mark.parametrize(("of_each", "says"), [(0.012, Outcome.PASS), (0.013, Outcome.INCONCLUSIVE)])
+@pytest.mark.parametrize(
+    ("ours", "of_each", "says"),
+    [
+        ((20, 20.5), 0.012, Outcome.PASS),
+        ((20, 20.5), 0.013, Outcome.INCONCLUSIVE),
+        ((18, 18.2), 0.012, Outcome.WARN),  # below the others, and inside the margin
+        ((18, 18.2), 0.013, Outcome.INCONCLUSIVE),
+    ],
+)
 def test_the_four_brackets_of_two_runs_are_together_as_sure_as_alpha_asks(
-    of_each: float, says: Outcome, monkeypatch: pytest.MonkeyPatch
+    ours: Ends, of_each: float, says: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
     p_value = of_each / SETTINGS["rate"].most_probes
 
     def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
-        return bracket(arm, (20, 20.5), p_value=p_value)
+        judged = (evidence.run.id, arm) == ("now", Arm.CANDIDATE)
+        return bracket(arm, ours if judged else (20, 20.5), p_value=p_value)
 
     monkeypatch.setattr(capacity, "replay_search", replay)
     estimate = compared(compare(now, before))
     assert (outcome(estimate) if estimate.problem is None else estimate.problem.outcome) is says
+
+
+def test_a_regression_that_is_shown_stays_inside_the_margin_only_if_the_other_four_ends_are_sure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before, now = (Evidence(run(name), (), (), None, ()) for name in ("before", "now"))
+    passing, failing = 0, 1
+    shows_regression = {
+        ("before", Arm.BASELINE): failing,
+        ("before", Arm.CANDIDATE): passing,
+        ("now", Arm.BASELINE): passing,
+        ("now", Arm.CANDIDATE): failing,
+    }
+
+    def replay(evidence: Evidence, arm: Arm, suite: Suite) -> ReplayedSearch:
+        where = evidence.run.id, arm
+        found = bracket(arm, (18, 18.2) if where == ("now", Arm.CANDIDATE) else (20, 20.5))
+        unsure = 1 - shows_regression[where]
+        probes = list(found.result.probes)
+        finding = replace(probes[unsure].finding, p_value=0.02 / SETTINGS["rate"].most_probes)
+        probes[unsure] = replace(probes[unsure], finding=finding)
+        return replace(found, result=replace(found.result, probes=tuple(probes)))
+
+    monkeypatch.setattr(capacity, "replay_search", replay)
+    estimate = compared(compare(now, before))
+    assert estimate.p_value is not None and estimate.p_value < ALPHA
+    assert estimate.problem is not None and estimate.problem.outcome is Outcome.INCONCLUSIVE
+    assert "the four brackets are together wrong with up to 8.00 %" in estimate.problem.reason
 
 
 def test_a_baseline_of_an_open_capacity_ties_no_runs_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -323,7 +323,7 @@ def compare_with_baseline(
     if regressed:
         ends = [(theirs, low), (ours, high), *zip(shared, (high, low), strict=False)]
         estimate.p_value = min(1.0, sum(_end_p(search, end) for search, end in ends))
-    elif shared and limits.upper < estimate.margin:  # four ends: each may be wrong
+    if shared and limits.upper < estimate.margin:  # four ends: each may be wrong
         ends = [(theirs, high), (ours, low), *zip(shared, (low, high), strict=True)]
         if (wrong := sum(_end_p(search, end) for search, end in ends)) > alpha:
             shown = f"the four brackets are together wrong with up to {show_percent(min(1.0, wrong))}"
