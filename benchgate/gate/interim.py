@@ -20,7 +20,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Waivers
-from benchgate.suite.schema import Suite, measured_arms
+from benchgate.suite.schema import Suite, measured_usd_per_hour
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -107,24 +107,19 @@ def load_checks(suite: Suite, evidence: Evidence, waivers: Waivers | None = None
 def limit_passed(suite: Suite, spent_s: float, next_s: float) -> Literal["time", "cost"] | None:
     """Return the suite's limit that `next_s` more seconds of load would exceed after `spent_s`; None if none.
 
-    The cost covers all accelerators of the measured deployments for the duration of the load.
+    The cost covers all accelerators of the measured deployments for the duration of the load. Without a price it is
+    unknown, and exceeds every limit.
     """
     limit = suite.load.limit if suite.load is not None else None
     if limit is None:
         return None
     if limit.time_s is not None and spent_s + next_s > limit.time_s:
         return "time"
-    if limit.cost_usd is not None and _usd(suite, spent_s + next_s) > limit.cost_usd:
-        return "cost"
+    if limit.cost_usd is not None:
+        hourly_usd = measured_usd_per_hour(suite)
+        if hourly_usd is None or hourly_usd * (spent_s + next_s) / _SECONDS_PER_HOUR > limit.cost_usd:
+            return "cost"
     return None
-
-
-def _usd(suite: Suite, seconds: float) -> float:
-    """Return the cost of the deployments; infinite without a price, so that every limit is exceeded."""
-    names = {Arm.BASELINE: suite.baseline, Arm.CANDIDATE: suite.candidate}
-    specs = [suite.deployments[names[arm]] for arm in measured_arms(suite)]
-    each = [(spec.usd_per_hour, spec.accelerators) for spec in specs]
-    return sum(float("inf") if usd is None else usd * count for usd, count in each) * seconds / _SECONDS_PER_HOUR
 
 
 def _untested(suite: Suite, judged: Sequence[CheckSpec]) -> int:

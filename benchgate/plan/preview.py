@@ -25,7 +25,7 @@ from benchgate.plan.salt import MARK_PIECES
 from benchgate.plan.schedule import Plan
 from benchgate.stats.capacity_search import SearchSettings
 from benchgate.suite.load import Load
-from benchgate.suite.schema import Suite, measured_arms, traffic_classes
+from benchgate.suite.schema import Suite, measured_arms, measured_usd_per_hour, traffic_classes
 
 ASSUMED_TOKENS_PER_S = 30.0  # speed of one answer before any run measured it
 _SECONDS_PER_HOUR = 3600.0
@@ -64,7 +64,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
         source = f"run {earlier.run_id}"
     elif alone and not searches and plan.blocks and not closed:  # only open loops, whose time is known
         source = "schedules"
-    arms, amounts = len(measured_arms(suite)), list[RunCost]()
+    arms, amounts, hourly_usd = len(measured_arms(suite)), list[RunCost](), measured_usd_per_hour(suite)
     for blocks in dict.fromkeys((least, most)):
         stages = [*plan.warmup, *(stage for block in plan.blocks[:blocks] for stage in block.stages)]
         seconds = None
@@ -78,7 +78,7 @@ def estimate_run_cost(suite: Suite, plan: Plan, other_requests: int, earlier: Ea
             input_tokens=(input_tokens(suite, stages) + _verified_tokens(plan, stages)) * arms,
             output_tokens=output_tokens(stages) * arms,
             seconds=seconds,
-            usd=_usd(suite, seconds),
+            usd=None if seconds is None or hourly_usd is None else hourly_usd * seconds / _SECONDS_PER_HOUR,
         )
         amounts.append(amount)
     most_requests = amounts[-1].requests + _most_searched(suite) * arms
@@ -142,20 +142,6 @@ def assumed_load_s(stages: Sequence[PlannedStage]) -> float:
         ]
         total_s += max([schedule_s([stage]), *(tokens / ASSUMED_TOKENS_PER_S for tokens in closed)])
     return total_s
-
-
-def _usd(suite: Suite, seconds: float | None) -> float | None:
-    """Return the price of all measured deployments for the whole time; None if one has no price."""
-    if seconds is None:
-        return None
-    names = {arm.value: getattr(suite, arm.value) for arm in measured_arms(suite)}
-    cost = 0.0
-    for name in set(names.values()):
-        deployment = suite.deployments[name]
-        if deployment.usd_per_hour is None:
-            return None
-        cost += deployment.usd_per_hour * deployment.accelerators * seconds / _SECONDS_PER_HOUR
-    return cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +247,7 @@ def preview(
         output_tokens=totals.most.output_tokens,
         load_s=schedule_s(stages) * arms,
         assumed_load_s=assumed_load_s(stages) * arms,
-        usd_per_hour=_usd(suite, _SECONDS_PER_HOUR),
+        usd_per_hour=measured_usd_per_hour(suite),
         load_s_known=all(demand.concurrency is None for demand in demands),
         capacity_requests=_most_searched(suite) * arms,
         eval_items=eval_items,

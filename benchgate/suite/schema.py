@@ -331,6 +331,17 @@ def measured_arms(suite: Suite) -> tuple[Arm, ...]:
     return _arms(suite.baseline == suite.candidate and not compares)
 
 
+def measured_usd_per_hour(suite: Suite) -> float | None:
+    """Return the price of all measured deployments, one that is both arms once; None without a price by the hour."""
+    usd = 0.0
+    for name in sorted({getattr(suite, arm.value) for arm in measured_arms(suite)}):
+        deployment = suite.deployments[name]
+        if deployment.usd_per_hour is None:
+            return None
+        usd += deployment.usd_per_hour * deployment.accelerators
+    return usd
+
+
 def arms_of_stored(stored: Mapping[str, Any]) -> tuple[Arm, ...]:
     """Return the measured arms of a stored suite."""
     checks = (stored.get("gate") or {}).get("checks") or ()

@@ -13,7 +13,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence, LoadEnd
 from benchgate.model.verdict import Outcome, Waiver, Waivers
 from benchgate.stats.sequential import obrien_fleming, repeated_p
-from benchgate.suite.schema import Suite
+from benchgate.suite.schema import Suite, measured_arms
 from tests.fakes.drills import drill
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
@@ -175,6 +175,13 @@ def test_a_deployment_that_is_measured_alone_is_paid_for_once() -> None:
     data["deployments"]["one"] |= {"price": 6.0, "accelerators": 2}
     suite = Suite.from_stored(data)
     assert [limit_passed(suite, 0.0, seconds) for seconds in (600.0, 600.1)] == [None, "cost"]  # $12 an hour
+
+
+def test_one_deployment_as_both_arms_is_paid_for_once() -> None:
+    priced = limited({"time_s": None, "cost_usd": 2.0})
+    twice = priced.model_copy(update={"candidate": "baseline"})
+    assert len(measured_arms(twice)) == 2
+    assert [limit_passed(twice, 0.0, seconds) for seconds in (1200.0, 1200.1)] == [None, "cost"]  # $6 an hour
 
 
 def limited(limit: dict[str, float | None]) -> Suite:
