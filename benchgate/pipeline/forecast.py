@@ -118,7 +118,7 @@ def judged_checks(suite: Suite, plan: Plan) -> tuple[JudgedCheck, ...]:
         if check.metric in TASK_METRICS:
             own = spec.task is not None and spec.task != "each"
             tasks = (str(spec.task),) if own else tuple(judged_by(check, suite.gate.checks, by_unit))
-        judged.append(JudgedCheck(spec.id, check, spec.statistic, spec.stage, tasks, spec.target_ratio))
+        judged.append(JudgedCheck(spec.id, check, spec.statistic, spec.stage, tasks, spec.target_ratio, spec.over))
     return tuple(judged)
 
 

@@ -65,6 +65,7 @@ class JudgedCheck:
     stage: str | None = None  # stage or class of the load
     tasks: tuple[str, ...] = ()  # names of tasks judged together
     target_ratio: float | None = None  # bound of a goodput check without its own
+    over: str | None = None  # stage or class that it is held over
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def _load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad
     if check.metric in TELEMETRY_METRICS:
         return PowerRow(replace(row, note="no forecast: it depends on the server's own reports"))
     if check.over is not None:
-        return PowerRow(_over_power(replace(row, n_unit="blocks", has=blocks.most), one, blocks))
+        return PowerRow(_over_power(row, one, blocks))
     if check.metric in POINTS_METRICS:
         requests = blocks.requests.get(one.stage or "")
         if not requests or min(requests) == 0:
@@ -258,17 +258,10 @@ def _paired_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known:
     margin = math.log1p(check.margin) if slower else -math.log1p(-check.margin)
     spread = known.spread(check.metric, one.statistic, one.stage)
     sd = math.sqrt(2) * assumed_cv(one.statistic) if spread is None else max(spread.sd_paired, _LEAST_SD)
-    # Blocks are pooled for a high quantile: a single one may have too few requests.
-    q, together = QUANTILES.get(one.statistic or "", 0.5), 1
-    needed = min_n_for_quantile(q) if q > 0.5 else 1
-    requests = blocks.requests.get(one.stage or "")
-    if requests and check.metric != "itl":  # itl has many values a request
-        together = math.ceil(needed / max(min(requests), 1))
+    together = _blocks_per_value(one, blocks)
     counts = [max(look // together, 1) for look in blocks.looks.blocks]
     if counts[-1] < _FEWEST:
-        fewest = _FEWEST * needed
-        why = f"its {blocks.most} blocks have fewer than the {fewest:,} requests that it takes for {_FEWEST} values"
-        return PowerRow(_never(row, why, None, "send more, or judge a lower statistic"))
+        return PowerRow(_too_few_values(row, one, blocks))
     row, looked = _by_blocks(row, blocks, counts, sd, margin, _rule(one, margin), number)
     row = replace(
         row,
@@ -280,6 +273,22 @@ def _paired_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known:
         note="`min_abs` may allow more than the margin" if check.min_abs is not None else None,
     )
     return PowerRow(row, looked)
+
+
+def _blocks_per_value(one: JudgedCheck, blocks: PlannedLoad) -> int:
+    """Return how many blocks are pooled for a value of a high quantile: a single one may have too few requests."""
+    q = QUANTILES.get(one.statistic or "", 0.5)
+    requests = [count for stage in (one.stage, one.over) for count in blocks.requests.get(stage or "", ())]
+    if not requests or q <= 0.5 or one.check.metric == "itl":  # itl has many values a request
+        return 1
+    return math.ceil(min_n_for_quantile(q) / max(min(requests), 1))
+
+
+def _too_few_values(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad) -> CheckPower:
+    """Mark a check of a high quantile whose blocks together have too few requests for an interval."""
+    fewest = _FEWEST * min_n_for_quantile(QUANTILES[one.statistic or ""])
+    why = f"its {blocks.most} blocks have fewer than the {fewest:,} requests that it takes for {_FEWEST} values"
+    return _never(row, why, None, "send more, or judge a lower statistic")
 
 
 def _by_blocks(
@@ -404,14 +413,21 @@ def _slo_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known: Kn
 
 def _over_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad) -> CheckPower:
     """Return the power of one stage over another, for ratios."""
+    row = replace(row, n_unit="blocks", has=blocks.most)
     if one.check.metric in POINTS_METRICS:
         return replace(row, note=UNKNOWN_VALUE)
+    together = _blocks_per_value(one, blocks)
+    values = blocks.most // together
+    if values < _FEWEST:
+        return _too_few_values(row, one, blocks)
     sd, slower, tail = math.sqrt(2) * assumed_cv(one.statistic), one.check.max is not None, blocks.last_tail
     return replace(
         row,
+        n_unit="blocks" if together == 1 else "groups",
+        has=values,
         measure="ratio",
-        sees_80=_to_ratio(minimum_detectable_regression(blocks.most, sd, alpha=tail, power=0.8), slower=slower),
-        sees_95=_to_ratio(minimum_detectable_regression(blocks.most, sd, alpha=tail, power=0.95), slower=slower),
+        sees_80=_to_ratio(minimum_detectable_regression(values, sd, alpha=tail, power=0.8), slower=slower),
+        sees_95=_to_ratio(minimum_detectable_regression(values, sd, alpha=tail, power=0.95), slower=slower),
         spread=sd,
         source="assumed",
         note=UNKNOWN_VALUE,

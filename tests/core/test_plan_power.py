@@ -363,6 +363,24 @@ def test_what_cannot_be_foretold_says_so() -> None:
     assert "share itself" in (by_metric["rejected@c4:min"].note or "")
 
 
+def test_a_high_quantile_over_another_stage_is_planned_with_pooled_blocks() -> None:
+    def p99(at: int, over: int, metric: str = "ttft", **load: Any) -> CheckPower:
+        sweep = [{"stage": f"c{n}", "concurrency": n, "requests": n_requests} for n, n_requests in ((4, at), (1, over))]
+        check = {"metric": metric, "statistic": "p99", "stage": "c4", "over": "c1", "max": "2x"}
+        return only(load_suite(check, ERRORS, load={"sweep": sweep, "blocks": 20, **load}))
+
+    assert (p99(299, 299).has, p99(299, 299).n_unit) == (20, "blocks")
+    for sizes in ((150, 299), (299, 150)):  # both stages are pooled as the smaller one needs
+        pooled = p99(*sizes)
+        assert (pooled.has, pooled.n_unit, pooled.cannot) == (10, "groups", None)
+        assert (pooled.sees_80 or 0) > (p99(299, 299).sees_80 or math.inf)
+    assert p99(10, 10, "itl").n_unit == "blocks"
+    assert (p99(30, 299).has, p99(30, 299).cannot) == (2, None)
+    few = p99(29, 299)
+    assert (few.short, few.passes, few.sees_80) == ("certain", 0.0, None)
+    assert "its 20 blocks have fewer than the 598 requests that it takes for 2 values" in (few.cannot or "")
+
+
 def test_background_traffic_is_of_unknown_number() -> None:
     classes = {
         "front": {"concurrency": 2, "requests": 60},
