@@ -7,7 +7,7 @@ regression stays inside the margin, BLOCK needs proof of a regression, and every
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -103,11 +103,12 @@ class Estimate:
     n: int = 0
     n_unit: str = "blocks"
     n_of: int | None = None  # total of `n_unit`, if some were excluded
-    n_needed: int | None = None  # about how many of `n_unit` would settle it, where the check can tell
+    needed_at: Callable[[float], int | None] | None = None  # of `n_unit`, about how many settle it at an alpha
     baseline: float | None = None
     candidate: float | None = None
     value: float | None = None
     limits: Limits | None = None
+    freedom: float | None = None  # degrees of freedom of the limits; None for n - 1
     p_value: float | None = None
     least: float = 0.0
     margin_text: str | None = None  # the margin in words, where its number alone does not say it

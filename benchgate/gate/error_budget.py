@@ -11,6 +11,7 @@ PASS is blocked (`when_blown: block`), and a clean PASS warns. A candidate that 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from benchgate.gate.checks.shares import trace_counts
 from benchgate.gate.comparison import Comparison, load_of, stricter_look
@@ -103,7 +104,7 @@ def _measure_burn(
     estimate.n, estimate.candidate, estimate.value = counts.scheduled, burn, burn
     estimate.limits = Limits(lower=limits.lower / allowed, upper=limits.upper / allowed)
     estimate.p_value = miss_share_p(counts.kept, counts.totals, worst, alpha)
-    estimate.n_needed = sample_size_to_decide(counts.kept, counts.totals, 1 - worst, alpha)
+    estimate.needed_at = partial(sample_size_to_decide, counts.kept, counts.totals, 1 - worst)
     estimate.trace.made("share that the objective allows to fail", f"1 - {digits(budget.objective_ratio)}", allowed)
     estimate.trace.made("burn", f"{digits(counts.share)} / {digits(allowed)}", burn)
     for end in ("lower", "upper"):

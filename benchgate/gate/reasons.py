@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -17,7 +17,8 @@ from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.noise import format_age, staleness_reasons
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.stats.distributions import Limits, sample_size_for_width
+from benchgate.stats.distributions import Limits, LimitWidth, sample_size_for_width
+from benchgate.stats.sequential import look_alphas
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Gate, Suite
 
@@ -123,6 +124,7 @@ def change_of(harm: float, scale: Scale, unit: Unit, *, falls: bool = False) -> 
 
 
 _LEAST_ROOM = 4  # times in the margin: with less room than that beside the estimate, no number of blocks is named
+_MOST_TIMES = 10_000  # of the number measured: a larger one is not named
 _LOG_SCALE_UNITS = (  # whose limits are those of ln(value)
     Unit.SECONDS, Unit.TOKENS_PER_S, Unit.REQUESTS_PER_S, Unit.TOKENS_PER_S_EACH, Unit.REQUESTS_PER_S_EACH, Unit.USD,
 )  # fmt: skip
@@ -225,36 +227,50 @@ def _measure_more(estimate: Estimate, alpha: float) -> str:
 def _needed(estimate: Estimate, alpha: float) -> int | None:
     """Return how many blocks, items or prompts would settle the check if the estimate were true.
 
-    Limits narrow with the root of n. None if the estimate is not well inside: more would rather show a regression. None
-    too if the limits miss a bound already: how many more the p-value takes depends on the other checks.
+    After an early look it is the number at the first later look that would settle it, or more than the last one has.
+    None if the estimate is not well inside: more would rather show a regression. None too if the limits miss a bound
+    already: how many more the p-value takes depends on the other checks.
     """
-    value, limits = estimate.value, estimate.limits
+    look, limits = estimate.look, estimate.limits
     if estimate.rule.scale is Scale.ABSOLUTE and limits is not None and _limits_miss_bound(estimate, limits):
         return None
-    if estimate.n_needed is not None or limits is None or value is None:
-        return estimate.n_needed
-    if estimate.rule.scale is Scale.ABSOLUTE:
-        return _needed_for_bound(estimate, value, limits, alpha)
-    room, width = estimate.margin - _size(estimate, value), limits.upper - value
-    if not math.isfinite(width) or room < estimate.margin / _LEAST_ROOM:
+    needed_at = estimate.needed_at or _needed_for_width(estimate, alpha if look is None else look.alpha)
+    if needed_at is None or look is None:
+        return None if needed_at is None else needed_at(alpha)
+    tails, now = look_alphas(look.fractions, alpha), look.fractions[look.number - 1]
+    for fraction, tail in zip(look.fractions[look.number :], tails[look.number :], strict=True):
+        there, needed = math.ceil(estimate.n * fraction / now), needed_at(tail)
+        if needed is not None and needed <= there:
+            return there
+    return needed_at(tails[-1])
+
+
+def _needed_for_width(estimate: Estimate, limits_alpha: float) -> Callable[[float], int | None] | None:
+    """Return the number whose limits at an alpha would be narrow enough; None if no number is sure to be."""
+    value, limits, rule, bound = estimate.value, estimate.limits, estimate.rule, estimate.margin
+    if limits is None or value is None:
         return None
-    return math.ceil(estimate.n * (width / room) ** 2)
+    if rule.unit in RATES and estimate.n_unit == "requests":
+        return None  # a capacity: a bracket of levels, and no mean that more of them would narrow
+    freedom = estimate.n - 1 if estimate.freedom is None else estimate.freedom
+    if rule.scale is not Scale.ABSOLUTE:
+        width, room = limits.upper - value, estimate.margin - _size(estimate, value)
+        if room < estimate.margin / _LEAST_ROOM:
+            return None
+        measured = LimitWidth(estimate.n, width, limits_alpha, freedom)
+        return partial(sample_size_for_width, measured, room, most_times=_MOST_TIMES)
+    ends = (value, limits.upper if bound > value else limits.lower, bound)
+    # Limits of ratios and of measured times are those of ln(value); seconds that a server reports have linear ones.
+    if rule.unit is Unit.MULTIPLE or (rule.unit in _LOG_SCALE_UNITS and rule.nears):
+        if min(ends) <= 0:
+            return None
+        ends = (math.log(ends[0]), math.log(ends[1]), math.log(ends[2]))
+    measured = LimitWidth(estimate.n, abs(ends[1] - ends[0]), limits_alpha, freedom)
+    return partial(sample_size_for_width, measured, abs(ends[2] - ends[0]))
 
 
 def _size(estimate: Estimate, value: float) -> float:
     return abs(value) if estimate.rule.two_sided else value
-
-
-def _needed_for_bound(estimate: Estimate, value: float, limits: Limits, alpha: float) -> int | None:
-    unit, bound = estimate.rule.unit, estimate.margin
-    if unit in RATES and estimate.n_unit == "requests":
-        return None  # a capacity: a bracket of levels, and no mean that more of them would narrow
-    ends = (value, limits.upper if bound > value else limits.lower, bound)
-    if unit in _LOG_SCALE_UNITS and estimate.rule.nears:  # seconds that a server reports have linear limits
-        if min(ends) <= 0:
-            return None
-        ends = (math.log(ends[0]), math.log(ends[1]), math.log(ends[2]))
-    return sample_size_for_width(estimate.n, abs(ends[1] - ends[0]), abs(ends[2] - ends[0]), alpha)
 
 
 def _change(estimate: Estimate) -> str:

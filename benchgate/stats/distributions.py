@@ -144,24 +144,31 @@ def smallest_count(holds: Callable[[int], bool], *, most: int) -> int | None:
     return bisect_integers(holds, low, high)
 
 
-_MOST_TIMES = 100
+@dataclass(frozen=True, slots=True)
+class LimitWidth:
+    """Distance of a t limit from its mean at `n` observations: t(1-alpha, freedom)·s/√n."""
+
+    n: int
+    width: float
+    alpha: float
+    freedom: float  # n - 1 of observations that count one by one
 
 
-def sample_size_for_width(n: int, width: float, room: float, alpha: float) -> int | None:
-    """Return the least number of observations whose t limit lies within `room` of their mean, at the same spread.
+def sample_size_for_width(measured: LimitWidth, room: float, alpha: float, *, most_times: int = 100) -> int | None:
+    """Return the least number of observations whose t limit at `alpha` is within `room` of their mean, at this spread.
 
-    `width` is the distance of the limit from the mean at `n` observations: t(1-alpha, n-1)·s/√n. It shrinks with the
-    root of the number and with the t quantile, which is large for few observations. Return None below two observations,
-    for an infinite width, for no room, and above 100 times `n`.
+    A limit narrows with the root of the number and with the t quantile, which is large for few observations and for a
+    small alpha. Return None below two observations, for an infinite width, for no room, and above `most_times` as many.
     """
-    if n < 2 or room <= 0 or not math.isfinite(width):
+    n, groups = measured.n, measured.freedom + 1
+    if n < 2 or room <= 0 or not math.isfinite(measured.width):
         return None
-    spread = width * math.sqrt(n) / t_ppf(1 - alpha, n - 1)
+    spread = measured.width * math.sqrt(n) / t_ppf(1 - measured.alpha, measured.freedom)
 
     def enough(more: int) -> bool:
-        return t_ppf(1 - alpha, more - 1) * spread / math.sqrt(more) < room
+        return t_ppf(1 - alpha, groups * more / n - 1) * spread / math.sqrt(more) < room
 
-    return bisect_integers(enough, n, n * _MOST_TIMES) if enough(n * _MOST_TIMES) else None
+    return bisect_integers(enough, n, n * most_times) if enough(n * most_times) else None
 
 
 def pooled_deviation(first: FloatArray, second: FloatArray) -> float | None:

@@ -32,6 +32,7 @@ class MeanTest:
     limits: Limits
     p_value: float
     n: int  # differences; of two independent groups the size of the smaller one
+    freedom: float  # degrees of freedom of the limits
 
 
 def paired_t(
@@ -56,7 +57,7 @@ def paired_t(
             trace.made("their mean", "all are equal", mean)
             trace.limits(Limits(mean, mean), "their mean", "their mean")
             trace.made("p-value", f"2^-{n}" if mean > margin else "not above the margin", p_value)
-        return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
+        return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n, n - 1)
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
     error = sd / math.sqrt(n)
     if trace is not None:
@@ -64,7 +65,7 @@ def paired_t(
         trace.made("their standard deviation", f"sqrt(sum of (each - {digits(mean)})^2 / ({n} - 1))", sd)
         trace.made("standard error of the mean", f"{digits(sd)} / sqrt({n})", error)
     limits, p_value = _student(mean, error, n - 1, alpha, margin, trace)
-    return MeanTest(mean, sd, limits, p_value, n)
+    return MeanTest(mean, sd, limits, p_value, n, n - 1)
 
 
 def two_sample_t(
@@ -94,7 +95,7 @@ def two_sample_t(
         if trace is not None:
             trace.limits(Limits(mean, mean), *["the difference itself: neither run varies"] * 2)
             trace.made("p-value", "1 / C({}, {})".format(*groups) if mean > margin else "not above the margin", p_value)
-        return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n)
+        return MeanTest(mean, 0.0, Limits(mean, mean), p_value, n, n - 1)
     variances = float(np.var(first, ddof=1)), float(np.var(second, ddof=1))
     parts = variances[0] / len(first), variances[1] / len(second)
     error = math.sqrt(sum(parts))
@@ -108,7 +109,7 @@ def two_sample_t(
         how = f"({shown[0]} + {shown[1]})^2 / ({shown[0]}^2 / {len(first) - 1} + {shown[1]}^2 / {len(second) - 1})"
         trace.made("degrees of freedom (Welch)", how, freedom)
     limits, p_value = _student(mean, error, freedom, alpha, margin, trace)
-    return MeanTest(mean, math.sqrt(sum(variances)), limits, p_value, n)
+    return MeanTest(mean, math.sqrt(sum(variances)), limits, p_value, n, freedom)
 
 
 @dataclass(frozen=True, slots=True)

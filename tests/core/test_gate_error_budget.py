@@ -336,6 +336,16 @@ def test_limits_at_a_look_are_its_own() -> None:
     assert whole.limits_alpha is None
 
 
+def test_number_named_after_a_first_look_is_what_a_later_look_would_take() -> None:
+    # No failure in 300 requests leaves a share of 2.6 % open at the alpha of the first look, in 600 at that of the
+    # second 0.8 %; an objective of 99.9 % alarms at 1.44 %.
+    suite = looked_at(budgeted(TTFT, ERRORS, blocks=20, objective="99.9%"))
+    evidence = after(5, run_of(suite))
+    line = line_of(judge(suite, replace(evidence, ended=LoadEnd(5, 20, "time"))))
+    assert line.outcome is Outcome.INCONCLUSIVE
+    assert line.advice == "measure more requests: about 600 in all would settle it (a higher `load.limit.time`)"
+
+
 def test_line_left_open_says_that_a_decided_check_ended_the_load() -> None:
     suite = looked_at(budgeted(TTFT, ERRORS, blocks=20))
     evidence = after(5, run_of(suite, Effect(failed=4, slowdown=2)))

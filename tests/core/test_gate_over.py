@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from scipy.stats import t
 
 from benchgate.gate.judge import judge
 from benchgate.model.run import ClientUse
@@ -54,7 +55,7 @@ def test_the_ratio_and_its_parts_are_shown() -> None:
 
 
 def test_a_ratio_that_is_not_settled_says_how_many_blocks_would_do() -> None:
-    # The interval reaches as far below the ratio as above it; a third as far takes about nine times the blocks.
+    # The interval reaches as far below the ratio as above it, by a t quantile that shrinks with the blocks too.
     few = checked({**TTFT, "min": "1.02x"}, {"long": Effect(slowdown=1.05)}, Noise(0.05, seed=4), blocks=4)
     assert few.outcome is Outcome.INCONCLUSIVE
     assert few.advice is not None
@@ -63,7 +64,22 @@ def test_a_ratio_that_is_not_settled_says_how_many_blocks_would_do() -> None:
     assert few.candidate is not None
     assert few.upper is not None
     reach, room = math.log(few.upper / few.candidate), abs(math.log(few.candidate / 1.02))
-    assert int(said[1].replace(",", "")) == pytest.approx(4 * (reach / room) ** 2, abs=1)
+    spread = reach * math.sqrt(4) / t.ppf(0.95, 3)
+    expected = next(n for n in range(5, 1000) if t.ppf(0.95, n - 1) * spread / math.sqrt(n) < room)
+    assert int(said[1].replace(",", "")) == pytest.approx(expected, abs=1)
+
+
+def test_a_ratio_left_open_after_a_first_look_names_what_a_later_look_would_take() -> None:
+    suite = drill({**TTFT, "min": "1.02x", "required": False}, {"metric": "error_rate", "max": "50%"}, blocks=20)
+    assert suite.load is not None
+    suite = suite.model_copy(update={"load": suite.load.model_copy(update={"looks": (5, 10, 20)})})
+    evidence = seen(suite, {"long": Effect(slowdown=1.05)}, Noise(0.01, seed=4))
+    first = replace(evidence, load=tuple(o for o in evidence.load if o.block < 5))
+    check = judge(suite, first).checks[0]
+    assert check.outcome is Outcome.INCONCLUSIVE
+    assert "measure more blocks: about 10 in all would settle it" in (check.advice or "")
+    second = replace(evidence, load=tuple(o for o in evidence.load if o.block < 10))
+    assert judge(suite, second).checks[0].outcome is Outcome.PASS
 
 
 @pytest.mark.slow

@@ -145,7 +145,7 @@ def test_limits_beyond_a_bound_are_not_said_to_leave_it_open(
     assert why(missed, Outcome.INCONCLUSIVE) == f"90.0 tokens/s (80.0 tokens/s to 98.0 tokens/s) {broken}"
     more = "measure more blocks; no number is sure to settle it"
     assert check_advice(missed, Outcome.INCONCLUSIVE, ALPHA) == more
-    assert check_advice(replace(missed, n_needed=4), Outcome.INCONCLUSIVE, ALPHA) == more
+    assert check_advice(replace(missed, needed_at=lambda alpha: 4), Outcome.INCONCLUSIVE, ALPHA) == more
     open_yet = changed(missed, limits=Limits(60.0, 110.0))
     assert "neither breaks nor surely holds the SLO" in why(open_yet, Outcome.INCONCLUSIVE)
     assert "in all would settle it" in (check_advice(open_yet, Outcome.INCONCLUSIVE, ALPHA) or "")

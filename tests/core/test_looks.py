@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Literal
 
@@ -251,6 +252,40 @@ def test_what_is_still_open_says_what_would_settle_it() -> None:
     assert settled.advice is not None and settled.advice.endswith("fix any that blocked, or require this one")
     assert "after all 20 blocks" in whole.reason
     assert whole.advice is not None and "one more look in `load.looks`" in whole.advice
+
+
+def number_named(check: CheckResult) -> int:
+    found = re.search(r"about ([\d,]+) in all would settle it", check.advice or "")
+    assert found is not None, check.advice
+    return int(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize("cv", [0.05, 0.12, 0.3])
+def test_a_number_named_after_a_first_look_is_what_a_later_look_would_take(cv: float) -> None:
+    suite = suite_with(NOTICED, ERRORS)
+    check = check_of(judge(suite, ended_at(5, measured(suite, noise=Noise(cv=cv)))), "ttft")
+    assert check.outcome is Outcome.INCONCLUSIVE and check.upper is not None and check.harm is not None
+    value, spread = check.harm, (check.upper - check.harm) * math.sqrt(5) / t.ppf(1 - TAILS[0], 4)
+
+    def settled(blocks: int, alpha: float) -> bool:
+        return bool(value + t.ppf(1 - alpha, blocks - 1) * spread / math.sqrt(blocks) < math.log(1.1))
+
+    at_looks = [blocks for blocks, alpha in zip(LOOKS[1:], TAILS[1:], strict=True) if settled(blocks, alpha)]
+    beyond = (blocks for blocks in range(21, 10_000) if settled(blocks, TAILS[-1]))
+    expected = at_looks[0] if at_looks else next(beyond)
+    assert number_named(check) == pytest.approx(expected, abs=1)
+    assert {0.05: expected == 10, 0.12: expected == 20, 0.3: expected > 20}[cv]
+
+
+def test_a_number_of_requests_named_after_a_first_look_is_what_a_later_look_would_take() -> None:
+    # No miss in 300 requests leaves 2.6 % open at the alpha of the first look, in 600 at that of the second 0.8 %.
+    suite = suite_with(TTFT, {**ERRORS, "required": False})
+    check = check_of(judge(suite, ended_at(5, measured(suite, noise=QUIET))), "error_rate")
+    assert check.upper == pytest.approx(1 - TAILS[0] ** (1 / 300), rel=1e-2)
+    assert number_named(check) == 600
+    few = suite_with(TTFT, {**ERRORS, "max": "0.2%", "required": False})
+    check = check_of(judge(few, ended_at(5, measured(few, noise=QUIET))), "error_rate")
+    assert number_named(check) == pytest.approx(math.log(TAILS[-1]) / math.log(1 - 0.002), rel=1e-3)
 
 
 # How often it errs

@@ -7,7 +7,11 @@ import math
 import pytest
 from scipy import stats
 
-from benchgate.stats.distributions import sample_size_for_width
+from benchgate.stats.distributions import LimitWidth, sample_size_for_width
+
+
+def needed(n: int, width: float, room: float, alpha: float = 0.05) -> int | None:
+    return sample_size_for_width(LimitWidth(n, width, alpha, n - 1), room, alpha)
 
 
 def reach(n: int, alpha: float = 0.05) -> float:
@@ -19,20 +23,20 @@ def reach(n: int, alpha: float = 0.05) -> float:
     ("n", "width", "room"), [(1, 1.0, 1.0), (0, 1.0, 1.0), (5, math.nan, 1.0), (5, -math.inf, 1.0)]
 )
 def test_too_few_observations_or_a_limit_without_an_end_need_no_number(n: int, width: float, room: float) -> None:
-    assert sample_size_for_width(n, width, room, 0.05) is None
+    assert needed(n, width, room) is None
 
 
 @pytest.mark.parametrize("room", [0.0, -0.1, -math.inf])
 def test_where_there_is_no_room_no_number_makes_any(room: float) -> None:
-    assert sample_size_for_width(10, 0.0, room, 0.05) is None
-    assert sample_size_for_width(10, 0.5, room, 0.05) is None
+    assert needed(10, 0.0, room) is None
+    assert needed(10, 0.5, room) is None
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_a_hundred_times_as_many_is_the_most_that_is_told(n: int) -> None:
     edge = reach(100 * n)
-    assert sample_size_for_width(n, reach(n), edge * (1 + 1e-6), 0.05) == 100 * n
-    assert sample_size_for_width(n, reach(n), edge * (1 - 1e-6), 0.05) is None
+    assert needed(n, reach(n), edge * (1 + 1e-6)) == 100 * n
+    assert needed(n, reach(n), edge * (1 - 1e-6)) is None
 
 
 @pytest.mark.parametrize("n", [2, 5, 40])
@@ -41,12 +45,12 @@ def test_the_number_told_is_the_least_that_does(n: int, wanted: int) -> None:
     more = n + wanted
     room = reach(more) * (1 + 1e-6)  # enough for `more` observations, and not for one less
     assert reach(more) < room < reach(more - 1)
-    assert sample_size_for_width(n, reach(n), room, 0.05) == more
+    assert needed(n, reach(n), room) == more
 
 
 def test_a_spread_of_nothing_needs_one_more_at_most() -> None:
-    assert sample_size_for_width(4, 0.0, 0.1, 0.05) == 5
+    assert needed(4, 0.0, 0.1) == 5
 
 
 def test_a_lower_error_rate_needs_more() -> None:
-    assert sample_size_for_width(5, reach(5, 0.01), reach(9, 0.01) * (1 + 1e-6), 0.01) == 9
+    assert needed(5, reach(5, 0.01), reach(9, 0.01) * (1 + 1e-6), 0.01) == 9

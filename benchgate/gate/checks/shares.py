@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from benchgate.gate.checks.timing import length_warning, stage_pairs, trace_widest
 from benchgate.gate.comparison import MEASURE_TOGETHER, Comparison, UntiedRuns, load_of, paired_load
@@ -86,7 +87,8 @@ def against_bound(
         estimate.limits = Limits(lower=1 - limits.upper, upper=1 - limits.lower)
         estimate.trace.limits(estimate.limits, f"1 - {digits(limits.upper)}", f"1 - {digits(limits.lower)}")
     estimate.candidate = estimate.value = 1 - counts.share if rises else counts.share
-    estimate.n_needed = sample_size_to_decide(counts.kept, counts.totals, bound if rises else 1 - bound, alpha)
+    target = bound if rises else 1 - bound
+    estimate.needed_at = partial(sample_size_to_decide, counts.kept, counts.totals, target)
 
 
 def trace_counts(trace: Trace, arm: str, counts: Counts) -> None:
@@ -166,6 +168,7 @@ def against_baseline(
         raise invalid(reason, "see why the baseline's miss; for goodput, whether it can meet the `slo`")
     trace_widest(trace, "the widest of the three intervals on each side; the larger p-value", limits, p_value)
     estimate.limits, estimate.p_value = limits, p_value
+    estimate.freedom = None if limits == pooled else test.freedom
 
 
 def _take_shares(estimate: Estimate, theirs: Counts, ours: Counts) -> None:
@@ -195,6 +198,7 @@ def over_stage(
     limits, pooled = intervals
     estimate.candidate = estimate.value = turn * (sides[0].share - sides[1].share)
     estimate.limits = Limits(*sorted((turn * limits.lower, turn * limits.upper)))
+    estimate.freedom = None if limits == pooled else test.freedom
     estimate.p_value = max(test.p_value, float(pooled.lower <= edge))
 
 

@@ -54,7 +54,6 @@ from benchgate.units import as_written, show_duration, show_percent, show_rate
 _LENGTH_BAND = (0.9, 1.1)  # outside it tokens/s compares different work
 _MOST_LATENCY, _MOST_RATE = 1 / 2, 1 / 3  # of the baseline's value: a larger `min_abs` is no small change
 _FAR_BEYOND_MARGIN = 3  # a `min_abs` so many times the margin decides, and not the margin
-_FAR = 10  # a bound so many times nearer than the limits would take a hundred times the blocks, or more
 
 
 class Timing:
@@ -248,6 +247,7 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
     margin = estimate.margin if breach else 0.0
     plain = test(0.0, margin, 1, trace)
     estimate.value, estimate.limits, estimate.p_value = plain.mean, plain.limits, plain.p_value
+    estimate.freedom = plain.freedom
     if estimate.rule.two_sided:
         opposite = Trace()
         falling = test(0.0, margin, -1, opposite)
@@ -370,6 +370,7 @@ def _quantile_against_bound(
         over_blocks = test.limits.mapped(math.exp)
         trace.limits(over_blocks, f"exp({digits(test.limits.lower)})", f"exp({digits(test.limits.upper)})")
         limits, p_value = order.widened(over_blocks), max(test.p_value, p_value)
+        estimate.freedom = None if limits == order else test.freedom
         beside = "widened to t-limits over blocks of ln(quantile)"
         trace_widest(trace, "the wider limit on each side; the larger p-value", limits, p_value)
     else:
@@ -467,10 +468,7 @@ def over_stage(estimate: Estimate, evidence: Evidence, spec: CheckSpec, *, alpha
         raise too_few(len(groups))
     estimate.candidate = estimate.value = math.exp(sign * test.mean)
     estimate.limits = Limits(*sorted(math.exp(sign * end) for end in (test.limits.lower, test.limits.upper)))
-    estimate.p_value = test.p_value
-    room, width = abs(edge - test.mean), test.limits.upper - test.mean
-    if room > width / _FAR:  # limits narrow with the root of n
-        estimate.n_needed = math.ceil(len(pairs) * (width / room) ** 2)
+    estimate.p_value, estimate.freedom = test.p_value, test.freedom
     if measure.is_latency:
         means = [show_duration(math.exp(float(np.mean(np.log(values[:, at]))))) for at in (1, 0)]
         estimate.notes.append(f"{means[0]} at {spec.stage}, {means[1]} at {spec.over}")
@@ -523,7 +521,7 @@ def between_runs(
         found = combined_t(harm, [*parts, *between], alpha, margin=margin, trace=trace)
         if found is None:
             raise no_variance
-        return MeanTest(harm, found.error, found.limits, found.p_value, len(ours))
+        return MeanTest(harm, found.error, found.limits, found.p_value, len(ours), found.freedom)
 
     minus = "-ln" if measure.rises else "ln"
     trace = estimate.trace
