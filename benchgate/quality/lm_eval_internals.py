@@ -79,14 +79,19 @@ class _Rows(list[dict[str, Any]]):
         return dict.fromkeys(key for row in self for key in row)
 
 
+def seed_draws() -> None:
+    """Seed the generators that tasks draw from, as lm-eval does before it loads its tasks."""
+    random.seed(SEED)
+    np.random.seed(SEED)
+
+
 def build_task(task: PlannedTask) -> ConfigurableTask:
     """Return lm-eval's task object over the planned rows, in their order.
 
     Rows are passed in memory: the JSON reader of `datasets` would turn columns that look like dates into dates, which
     changes the prompts.
     """
-    random.seed(SEED)
-    np.random.seed(SEED)  # some of lm-eval's tasks draw from it
+    seed_draws()
     rows, shots = [dict(row) for row in task.rows], [dict(row) for row in task.shots]
     test_split, fewshot_split = str(task.config["test_split"]), task.config.get("fewshot_split")
     if fewshot_split == test_split:

@@ -48,7 +48,7 @@ CHILD_ONLY: dict[str, frozenset[str]] = {
         f"benchgate.quality.{name}"
         for name in ("recorded_model", "lm_eval_internals", "worker", "tasks.lm_eval_resolver")
     ),
-    "datasets": frozenset({"benchgate.load.data_set_rows"}),
+    "datasets": frozenset({"benchgate.load.data_set_rows", "benchgate.quality.tasks.lm_eval_resolver"}),
     "xllamacpp": frozenset(),
     "distributed": frozenset(),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from benchgate.errors import SuiteError
 from benchgate.pipeline.suite_file import read_suite
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.loader import parse_suite
+from benchgate.suite.quality import Quality
 
 pytest_plugins = ["tests.shells.quality_surroundings"]
 pytestmark = pytest.mark.usefixtures("surroundings")
@@ -126,3 +128,51 @@ def test_a_misspelt_task_is_refused_without_lm_eval(tmp_path: Path, monkeypatch:
 
 def test_a_group_is_found_wrong_by_the_task_that_is(told: str) -> None:
     assert "quality.tasks[2]: mmlu_pro: mmlu_pro_biology: " in told
+
+
+SHUFFLING = """\
+import random
+
+import numpy as np
+
+def shuffle(docs):
+    def row(doc):
+        options = list("ABCDEFGH")
+        random.shuffle(options)
+        return {"question": doc["question"] + " " + "".join(options), "number": int(np.random.randint(10**6))}
+    return docs.map(row)
+"""
+LOAD_WITHOUT_SEED = """
+import random, sys
+from lm_eval.tasks import TaskManager
+random.seed(7)
+TaskManager(include_path=sys.argv[1], include_defaults=False).load(["first", "second"])
+"""
+
+
+def test_tasks_that_draw_their_rows_draw_the_same_whatever_their_order_and_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "own.py").write_text(SHUFFLING)
+    (mine / "rows.jsonl").write_text("".join(f'{{"question": "q{n}", "answer": "a"}}\n' for n in range(3)))
+    for name in ("first", "second"):
+        task = (TASK % (name, "{{answer}}")).replace("rows.jsonl", str(mine / "rows.jsonl"))
+        task = f"{task}process_docs: !function own.shuffle\nfewshot_split: test\nnum_fewshot: 1\n"
+        (mine / f"{name}.yaml").write_text(task + METRIC % "exact_match")
+
+    def drawn(cache: str, *names: str) -> dict[str, tuple[dict[str, object], ...]]:
+        monkeypatch.setenv("HF_HOME", str(tmp_path / cache))
+        quality = Quality.model_validate({"tasks": list(names), "include": ["mine"], "allow_unsafe_code": True})
+        return {task.name: task.rows for task in load_tasks(tmp_path, quality, allow_code=True)}
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("HF_DATASETS_CACHE", raising=False)
+    expected = drawn("one", "first", "second")
+    assert len({row["question"] for row in expected["first"]}) == 3
+    assert drawn("one", "second", "first") == expected  # from the cache
+    assert drawn("two", "second") == {"second": expected["second"]}
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "three"))
+    subprocess.run([sys.executable, "-c", LOAD_WITHOUT_SEED, str(mine)], check=True, capture_output=True)
+    assert drawn("three", "first", "second") == expected  # not what lm-eval itself left in the cache

@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from datasets import disable_caching
 from jinja2 import TemplateError
 from lm_eval.api.registry import METRIC_REGISTRY
 from lm_eval.api.task import ConfigurableTask
@@ -26,6 +27,7 @@ from benchgate.quality.lm_eval_internals import (
     is_own,
     is_own_file,
     leaf_configs,
+    seed_draws,
     task_index,
 )
 from benchgate.quality.tasks.gated_metric import config_fault
@@ -55,6 +57,7 @@ class UnusableData(Exception):
 
 def main(job_path: str, answer_path: str) -> None:
     """Write an answer for each entry of the job: its tasks, or one problem."""
+    disable_caching()  # of processed rows: others may have drawn them with another seed. Downloads are kept.
     job = json.loads(Path(job_path).read_text(encoding="utf-8"))
     index = task_index([Path(folder) for folder in job["include"]])
     answers = [_answer(entry, index, job) for entry in job["entries"]]
@@ -190,7 +193,9 @@ def _absolute(files: Any, folder: Path) -> Any:
 
 def _data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, Any]:
     """Load a task's rows and few-shot examples. Raises UnusableData if a gate cannot use them."""
+    seed_draws()  # modules draw when they are imported, and custom data sets when they are made
     task = ConfigurableTask(config=import_functions(config))
+    seed_draws()  # a download may have drawn the delays of its retries
     rows = [_json_row(row, name) for row in task.eval_docs]
     found: dict[str, Any] = {"rows": rows, "ids": _ids(rows, name, is_file=is_file)}
     if config.get("num_fewshot"):
