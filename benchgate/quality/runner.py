@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from benchgate import child_process
 from benchgate.errors import UsageError
@@ -39,6 +39,7 @@ from benchgate.quality.protocol import (
     SpoolReader,
     TaskDone,
 )
+from benchgate.quality.tasks.gated_metric import LOCAL_METRICS
 from benchgate.quality.tasks.lm_eval_tasks import functions_in, lm_eval_environment
 from benchgate.suite.quality import Quality
 from benchgate.suite.schema import Limits
@@ -316,6 +317,18 @@ def follow(processes: Sequence[EvalProcess], rounds: int, limit_s: float, late: 
         time.sleep(_POLL_S)
 
 
+def _may_need_cache(task: PlannedTask) -> bool:
+    """Return True for a task with functions or a metric of the hub: they may need what was fetched before the run.
+
+    All other tasks have everything in the job.
+    """
+    metrics: Any = task.config.get("metric_list") or ()
+    local = LOCAL_METRICS[task.output_type]
+    return any(functions_in(task.config)) or any(
+        one.get("hf_evaluate") or one.get("metric") not in local for one in metrics
+    )
+
+
 class EvalProcess:
     """An eval process and its events. Leaving the context ends the process."""
 
@@ -344,8 +357,7 @@ class EvalProcess:
         with self._log.open("wb") as log:
             unsafe = any(task.unsafe for task in self._job.tasks)
             environment = lm_eval_environment(offline=True, allow_code=unsafe) | dict.fromkeys(_THREAD_COUNTS, "1")
-            if not any(next(functions_in(task.config), None) for task in self._job.tasks):
-                # Functions may need data that was fetched before; all other tasks have theirs in the job.
+            if not any(map(_may_need_cache, self._job.tasks)):
                 environment |= dict.fromkeys(("HF_HOME", "HF_DATASETS_CACHE"), str(self._folder / "cache"))
             environment[CREDENTIALS_VARIABLE] = json.dumps(self._job.credentials())
             self._process = child_process.spawn(

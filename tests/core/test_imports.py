@@ -49,6 +49,7 @@ CHILD_ONLY: dict[str, frozenset[str]] = {
         for name in ("recorded_model", "lm_eval_internals", "worker", "tasks.lm_eval_resolver")
     ),
     "datasets": frozenset({"benchgate.load.data_set_rows", "benchgate.quality.tasks.lm_eval_resolver"}),
+    "evaluate": frozenset({"benchgate.quality.tasks.lm_eval_resolver"}),
     "xllamacpp": frozenset(),
     "distributed": frozenset(),
 }

@@ -11,9 +11,12 @@ import pytest
 
 from benchgate.errors import SuiteError
 from benchgate.pipeline.suite_file import read_suite
+from benchgate.quality.runner import evaluate
 from benchgate.quality.tasks.loading import load_tasks
 from benchgate.suite.loader import parse_suite
 from benchgate.suite.quality import Quality
+from tests.fakes.scripted_server import ScriptedServer, answering
+from tests.shells.quality_helpers import only_baseline
 
 pytest_plugins = ["tests.shells.quality_surroundings"]
 pytestmark = pytest.mark.usefixtures("surroundings")
@@ -176,3 +179,54 @@ def test_tasks_that_draw_their_rows_draw_the_same_whatever_their_order_and_the_c
     monkeypatch.setenv("HF_HOME", str(tmp_path / "three"))
     subprocess.run([sys.executable, "-c", LOAD_WITHOUT_SEED, str(mine)], check=True, capture_output=True)
     assert drawn("three", "first", "second") == expected  # not what lm-eval itself left in the cache
+
+
+POINTS = """\
+import datasets
+import evaluate
+
+
+class Points(evaluate.Metric):
+    def _info(self):
+        text = datasets.Value("string")
+        features = datasets.Features({"predictions": text, "references": text})
+        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
+
+    def _compute(self, predictions, references):
+        return {"points": float(predictions == references)}
+"""
+
+
+@pytest.fixture
+def hub_metric_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quality:
+    """A task without functions, whose metric is on the hub, where the hub cannot be reached."""
+    (tmp_path / "mine").mkdir()
+    rows = tmp_path / "mine" / "rows.jsonl"
+    rows.write_text('{"question": "one", "answer": "uno"}\n{"question": "two", "answer": "due"}\n')
+    task = (TASK % ("by_points", "{{answer}}")).replace("rows.jsonl", str(rows)) + METRIC % "points"
+    (tmp_path / "mine" / "by_points.yaml").write_text(task)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    for name in ("HF_DATASETS_CACHE", "HF_EVALUATE_CACHE", "HF_MODULES_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    entry = {"task": "by_points", "scale": "binary"}
+    return Quality.model_validate({"tasks": [entry], "include": ["mine"], "allow_unsafe_code": True, "concurrency": 2})
+
+
+def test_a_metric_that_was_fetched_from_the_hub_scores_the_answers(tmp_path: Path, hub_metric_task: Quality) -> None:
+    cached = tmp_path / "hub" / "modules" / "evaluate_modules" / "metrics" / "evaluate-metric--points" / ("0" * 64)
+    cached.mkdir(parents=True)
+    (cached / "points.py").write_text(POINTS)
+    tasks = load_tasks(tmp_path, hub_metric_task, allow_code=True)
+    with ScriptedServer(answering(lambda received: "uno")) as server:
+        [observed] = evaluate(only_baseline(server.url), tasks, hub_metric_task, tmp_path / "work")
+    assert (observed.fault, [item.score for item in observed.items]) == (None, [1.0, 0.0])
+
+
+def test_a_metric_that_cannot_be_fetched_from_the_hub_is_refused_before_the_run(
+    tmp_path: Path, hub_metric_task: Quality
+) -> None:
+    with pytest.raises(SuiteError, match=r"its scorer, which comes from the hub, could not be loaded: .*'points'"):
+        load_tasks(tmp_path, hub_metric_task, allow_code=True)
+    [task] = load_tasks(tmp_path, hub_metric_task, allow_code=True, fetch=False)
+    assert task.needs == "the scorer of by_points"

@@ -10,11 +10,12 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import evaluate
 from datasets import disable_caching
 from jinja2 import TemplateError
 from lm_eval.api.registry import METRIC_REGISTRY
@@ -117,7 +118,7 @@ def _leaf(config: dict[str, Any], entry: Mapping[str, Any], job: Mapping[str, An
         return {"problem": f"a template of it cannot be rendered: {exc}"}
     except _TASK_ERRORS as exc:
         reason = " ".join(str(exc).split())[:300] or type(exc).__name__
-        needs = _data_name(config, "")
+        needs = f"the scorer of {name}" if _is_of_scorer(reason) else _data_name(config, "")
         if isinstance(exc, ImportError):
             package = f"the Python package {exc.name}" if exc.name else "further Python packages"
             if job["fetch"]:
@@ -136,13 +137,17 @@ def _code_of(config: Mapping[str, Any], *, trusted: bool) -> str | None:
     for found in functions_in(config):
         if not is_own_file(Path(found["folder"])):
             return f"{found['function']}, in {found['folder']}"
-    if trusted:
-        return None
+    metric = None if trusted else next(_hub_metrics(config), None)
+    return None if metric is None else f"the metric {metric!r}, from the hub"
+
+
+def _hub_metrics(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the metrics whose code lm-eval loads from the hub."""
     import_module("lm_eval.api.metrics")  # registers lm-eval's own
-    for one in config.get("metric_list") or []:
-        if one.get("hf_evaluate") or (one.get("metric") not in METRIC_REGISTRY and not config.get("process_results")):
-            return f"the metric {one.get('metric')!r}, from the hub"
-    return None
+    for one in config.get("metric_list") or [] if not config.get("process_results") else ():
+        name = one.get("metric")
+        if isinstance(name, str) and (one.get("hf_evaluate") or name not in METRIC_REGISTRY):
+            yield name
 
 
 def _data_name(config: Mapping[str, Any], name: str) -> str:
@@ -151,11 +156,15 @@ def _data_name(config: Mapping[str, Any], name: str) -> str:
     return name if parts[:1] == ["json"] and name else " ".join(parts) or name
 
 
+def _is_of_scorer(reason: str) -> bool:
+    return "module script" in reason  # the hub client's name for the code of a metric
+
+
 def _loading_problem(needs: str, reason: str) -> str:
     cache = os.environ.get("HF_DATASETS_CACHE") or f"{os.environ.get('HF_HOME', '~/.cache/huggingface')}/datasets"
     offline = os.environ.get("HF_HUB_OFFLINE") in ("1", "ON", "YES", "TRUE")
     remedy = "unset HF_HUB_OFFLINE to fetch it once" if offline else "run once where the hub can be reached"
-    if "module script" in reason:  # the hub client's name for the code of a metric
+    if _is_of_scorer(reason):
         return f"its scorer, which comes from the hub, could not be loaded: {reason}; {remedy}"
     data = needs or "made by its own code"
     return f"its data ({data}) could not be loaded: {reason}; {remedy}; it is kept in {cache}"
@@ -193,6 +202,9 @@ def _absolute(files: Any, folder: Path) -> Any:
 
 def _data(config: dict[str, Any], name: str, *, is_file: bool) -> dict[str, Any]:
     """Load a task's rows and few-shot examples. Raises UnusableData if a gate cannot use them."""
+    if config.get("output_type", "generate_until") == "generate_until":
+        for hub_metric in _hub_metrics(config):
+            evaluate.load(hub_metric)  # raises; lm-eval itself would go on without it, and fail at the first answer
     seed_draws()  # modules draw when they are imported, and custom data sets when they are made
     task = ConfigurableTask(config=import_functions(config))
     seed_draws()  # a download may have drawn the delays of its retries
