@@ -18,7 +18,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit
 from benchgate.stats.proportions import clopper_pearson
-from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
+from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of, wrong_first
 from tests.fakes.guards import TELEMETRY, of_run
 from tests.fakes.shadow_rows import N, different, item, range_of
 
@@ -302,6 +302,44 @@ def test_one_large_task_makes_no_others_of_those_that_the_baseline_cannot_do() -
     suite = suite_of([{**ACCURACY, "margin": "9 points"}], list(tasks))
     assert judge(suite, evidence_of(suite, nothing)).outcome is Outcome.INVALID
     assert check_of({**ACCURACY, "margin": "4 points"}, nothing).outcome is Outcome.BLOCK
+
+
+@pytest.mark.parametrize(("right", "outcome"), [(2900, Outcome.PASS), (2850, Outcome.INVALID)])
+def test_a_baseline_has_as_much_to_lose_as_it_is_above_guessing(right: int, outcome: Outcome) -> None:
+    """Its lower limit is 0.75 points lower, 28.25 % or 27.75 % of 10,000 items, and guessing gives 25 %."""
+    baseline = Answers(wrong_first(10_000, 10_000 - right), harness={"chance": 0.25})
+    check = check_of({**ACCURACY, "margin": "3 points"}, {"t": (baseline, baseline)})
+    assert check.outcome is outcome
+    if outcome is Outcome.INVALID:
+        assert "gets only 2850 of 10000 items right: a candidate that guesses (25.0 %) would stay" in check.reason
+
+
+def test_room_above_guessing_is_that_of_items_and_of_the_mean_over_tasks() -> None:
+    """Three tasks are 30 %, 60 % and 60 % right, the first with nine items in ten; guessing gives 25 %."""
+    most = Answers(wrong_first(9000, 6300), harness={"chance": 0.25})
+    able = Answers(wrong_first(500, 200), harness={"chance": 0.25})
+    tasks = {"most": (most, most), "a": (able, able), "b": (able, able)}
+    assert check_of({**ACCURACY, "margin": "7 points"}, tasks).outcome is Outcome.PASS
+    assert check_of({**ACCURACY, "margin": "8 points"}, tasks).outcome is Outcome.INVALID
+    near = Answers(wrong_first(500, 360), harness={"chance": 0.25})
+    large = Answers([1.0] * 9000, harness={"chance": 0.25})
+    tasks = {"large": (large, large)} | {f"t{i}": (near, near) for i in range(9)}
+    check = check_of({**ACCURACY, "margin": "11 points"}, tasks)
+    assert "gets only 35.2 % of the items of each task on average right: a candidate that guesses" in check.reason
+    unknown = replace(near, harness={})  # nothing is known to be guessed there
+    tasks = {"large": (large, large)} | {f"t{i}": (unknown, unknown) for i in range(9)}
+    assert check_of({**ACCURACY, "margin": "11 points"}, tasks).outcome is Outcome.PASS
+
+
+def test_chances_of_a_group_count_by_its_items() -> None:
+    """A quarter of the items is guessed by half, the others not at all: 12.5 %. The lower limit is 26.3 % of 400."""
+    some, none = Answers(wrong_first(100, 20), harness={"chance": 0.5}), Answers(wrong_first(300, 260))
+    for margin, outcome in (("13 points", Outcome.PASS), ("14 points", Outcome.INVALID)):
+        suite = suite_of([{**ACCURACY, "margin": margin}], ["g"])
+        [check] = judge(suite, evidence_of(suite, {"g/a": (some, some), "g/b": (none, none)})).checks
+        assert check.outcome is outcome
+        said = "gets only 120 of 400 items right: a candidate that guesses (12.5 %) would stay" in check.reason
+        assert said is (outcome is Outcome.INVALID)
 
 
 # Flips

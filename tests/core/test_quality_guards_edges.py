@@ -127,6 +127,18 @@ def test_a_candidate_just_at_chance_is_not_believed(n: int, right: int, tripped:
     assert trips("not-guessing", first_right(n, n, **BY_CHOICE), first_right(n, right, **BY_CHOICE)) is tripped
 
 
+def test_small_tasks_of_a_group_are_asked_for_guessing_together() -> None:
+    """One standard error of 20 guesses of one in four and 20 of one in two is 2.96 right ones around 15."""
+    able = first_right(20, 20, **BY_CHOICE)
+    halves = {"output_type": "multiple_choice", "chance": 0.5}
+    for right, tripped in ((8, False), (9, True), (13, True), (14, False)):
+        group = {"g/a": (able, first_right(20, 4, **BY_CHOICE)), "g/b": (able, first_right(20, right, **halves))}
+        assert guard("not-guessing", group, ["g"]).tripped is tripped
+    in_words = first_right(20, 10, output_type="generate_until", chance=0.5)
+    group = {"g/a": (able, first_right(20, 5, **BY_CHOICE)), "g/b": (able, in_words)}
+    assert guard("not-guessing", group, ["g"]).known is False
+
+
 def test_guessing_is_asked_only_of_log_probabilities_and_beside_a_baseline_far_above() -> None:
     ours = first_right(200, 50, **BY_CHOICE)
     for theirs, tripped in ((first_right(200, 90, **BY_CHOICE), True), (first_right(200, 60, **BY_CHOICE), False)):

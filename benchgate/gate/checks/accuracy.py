@@ -205,20 +205,24 @@ def _require_right_or_wrong(paired: Sequence[Pairs]) -> None:
 
 
 def _require_room_to_lose_accuracy(paired: Sequence[Pairs], margin: float, alpha: float) -> None:
-    """Raise CannotJudge for a baseline with so little right that losing it all stays inside the margin.
+    """Raise CannotJudge for a baseline so near to guessing that a candidate that guesses stays inside the margin.
 
-    Both all items and the mean over tasks must have room: one large task that the baseline can do is most of the items,
-    but only one of the tasks over which the regression is averaged.
+    Where there is nothing to guess, that candidate gets nothing right. Both all items and the mean over tasks must have
+    room: one large task that the baseline can do is most of the items, but only one of the tasks over which the
+    regression is averaged.
     """
     right, n = sum(int(np.sum(one.baseline == 1)) for one in paired), sum(map(len, paired))
     mean = mean_over_tasks([one.baseline for one in paired])
-    if clopper_pearson(right, n, alpha).lower <= margin:
+    guessed = sum(one.chance * len(one) for one in paired) / n
+    mean_guessed = sum(one.chance for one in paired) / len(paired)
+    if clopper_pearson(right, n, alpha).lower - guessed <= margin:
         share = f"{right} of {n} items"
-    elif mean <= margin:
-        share = f"{show_percent(mean)} of the items of each task on average"
+    elif mean - mean_guessed <= margin:
+        share, guessed = f"{show_percent(mean)} of the items of each task on average", mean_guessed
     else:
         return
-    reason = f"the baseline gets only {share} right: a candidate that gets none right would stay inside the margin"
+    worst = f"guesses ({show_percent(guessed)})" if guessed else "gets none right"
+    reason = f"the baseline gets only {share} right: a candidate that {worst} would stay inside the margin"
     raise invalid(reason, "use items that the baseline can do")
 
 

@@ -44,9 +44,9 @@ class Pairs:
 
     `baseline_unclear` and `candidate_unclear` mark wrong answers that the token limit truncated, or without a readable
     answer: they say nothing about what the model knows, so they may neither make a loss nor offset one. `why_unclear`
-    names which of the two occurred. `other_wrong` counts items that both got wrong with different answers; None if
-    answers were not kept. `stopped`: the eval ended before its last item, because a regression was certain. `tasks` is
-    the number of tasks, whose items follow each other.
+    names which of the two occurred. `chance` is the mean score of guessing, 0 where it is unknown. `other_wrong` counts
+    items that both got wrong with different answers; None if answers were not kept. `stopped`: the eval ended before
+    its last item, because a regression was certain. `tasks` is the number of tasks, whose items follow each other.
     """
 
     name: str
@@ -59,6 +59,7 @@ class Pairs:
     clusters: tuple[str, ...] | None
     other_wrong: int | None
     stopped: bool
+    chance: float
     tasks: int = 1
 
     def __len__(self) -> int:
@@ -94,6 +95,12 @@ def units_of(suite: Suite, comparison: Comparison) -> Mapping[str, tuple[str, ..
 def is_continuous(observation: QualityObservation | None) -> bool:
     """Return True if the task's items have a numeric score instead of being right or wrong."""
     return observation is not None and observation.harness.get("scale") == "continuous"
+
+
+def chance_of(observation: QualityObservation) -> float | None:
+    """Return the mean score of guessing among the options of a task's items; None if it is unknown."""
+    chance = observation.harness.get("chance")
+    return float(chance) if isinstance(chance, int | float) and 0 < chance < 1 else None
 
 
 def pair_unit(comparison: Comparison, name: str, tasks: tuple[str, ...]) -> Pairs:
@@ -140,6 +147,7 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         clusters=cluster_labels(task, items) if any(item.cluster is not None for item in items) else None,
         other_wrong=sum(not b.correct and not c.correct and b.choice != c.choice for b, c in rows) if kept else None,
         stopped=stopped,
+        chance=chance_of(baseline) or 0.0,
     )
 
 
@@ -235,6 +243,7 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
         clusters=join_clusters(parts),
         other_wrong=sum(known) if len(known) == len(wrong) else None,
         stopped=any(part.stopped for part in parts),
+        chance=sum(part.chance * len(part) for part in parts) / max(sum(map(len, parts)), 1),
         tasks=len(parts),
     )
 

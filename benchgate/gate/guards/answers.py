@@ -6,6 +6,7 @@ asking of the baseline is examined by `gate.checks.flips`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from benchgate.gate.evidence.items import (
     Arms,
     Pairs,
     Units,
+    chance_of,
     cluster_labels,
     is_continuous,
     is_empty,
@@ -215,7 +217,7 @@ def above_chance(evals: Evals, suite: Suite) -> Violation | NotApplicable | None
     """
     applies = False
     for name, tasks in evals.units.items():
-        guessed = [(b, chance) for b, _ in tasks if (chance := _chance(b)) is not None and not is_continuous(b)]
+        guessed = [(b, chance) for b, _ in tasks if (chance := chance_of(b)) is not None and not is_continuous(b)]
         n, right = sum(len(b.items) for b, _ in guessed), sum(_count_right(b) for b, _ in guessed)
         if n == 0 or any(b.harness.get("stopped_early") for b, _ in guessed):
             continue
@@ -235,24 +237,31 @@ _BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
 def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
     """Flag a candidate within one standard error of chance by log-probabilities, with a baseline far above it.
 
+    Tasks and groups of at least 30 items are examined.
     Servers that return no real log-probabilities of a prompt give every option the same one, and score at chance
     without any error. A broken model scores the same, so neither may be promoted. Answers in words do not come to
     chance by a fault of the server, and are judged.
     """
     applies = False
-    for task, (baseline, candidate) in evals.arms.items():
-        chance, n = _chance(candidate), len(candidate.items)
-        if chance is None or n < _MIN_ITEMS or candidate.harness.get("output_type") not in _BY_LOG_PROBABILITY:
+    parts: Units = {**{task: [arms] for task, arms in evals.arms.items()}, **evals.units}
+    for name, tasks in parts.items():
+        by_options = [ours for _, ours in tasks if ours.harness.get("output_type") in _BY_LOG_PROBABILITY]
+        guessed = [(chance, len(ours.items)) for ours in by_options if (chance := chance_of(ours)) is not None]
+        n = sum(size for _, size in guessed)
+        if len(guessed) < len(tasks) or n < _MIN_ITEMS:
             continue
         applies = True
-        error = float(np.sqrt(chance * (1 - chance) / n))
-        theirs = clopper_pearson(_count_right(baseline), max(len(baseline.items), 1), suite.gate.alpha)
-        if theirs.lower > chance + error and abs(_count_right(candidate) / n - chance) <= error:
+        chance = sum(one * size for one, size in guessed) / n
+        error = math.sqrt(sum(one * (1 - one) * size for one, size in guessed)) / n
+        theirs, ours = (sum(_count_right(arms[side]) for arms in tasks) for side in (0, 1))
+        asked = sum(len(baseline.items) for baseline, _ in tasks)
+        lower = clopper_pearson(theirs, max(asked, 1), suite.gate.alpha).lower
+        if lower > chance + error and abs(ours / n - chance) <= error:
             remedy = (
                 "see whether its server returns real log-probabilities of prompts; if it does, the model is broken: "
                 "ask it something in words"
             )
-            reason = f"the candidate gets as many items of {task} right as guessing does ({chance:.1%})"
+            reason = f"the candidate gets as many items of {name} right as guessing does ({chance:.1%})"
             return Violation(reason, remedy)
     if applies:
         return None
@@ -261,11 +270,6 @@ def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None
 
 def _count_right(observation: QualityObservation) -> int:
     return sum(item.correct is True for item in observation.items)
-
-
-def _chance(observation: QualityObservation) -> float | None:
-    chance = observation.harness.get("chance")
-    return float(chance) if isinstance(chance, int | float) and 0 < chance < 1 else None
 
 
 _OWN_BAND = 0.05
