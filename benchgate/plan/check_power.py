@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
 from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
-from benchgate.stats.clusters import MIN_CLUSTERS
+from benchgate.stats.clusters import MIN_CLUSTERS, label_clusters
 from benchgate.stats.distributions import bisect, norm_cdf, norm_ppf
 from benchgate.stats.evals import ScorePairs, accuracy_regression
 from benchgate.stats.power import (
@@ -210,16 +211,12 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
     counts, clusters, worths = list[int](), list[int](), list[int]()  # of each task or group
     for name in one.tasks:
         parts = _planned_items(name, suite, plan)
-        n, groups = sum(len(task.rows) for task in parts), 0
-        for task in parts:  # a row without a cluster is its own
-            values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
-            groups += len({str(value) for value in values if value is not None}) + values.count(None)
+        n, labels = sum(len(task.rows) for task in parts), label_clusters([_clusters_of(task) for task in parts])
         if n == 0 or any(task.needs is not None for task in parts):
             return replace(row, note="no forecast: data of its tasks was not read")
-        clustered = any(task.cluster_key is not None for task in parts)
         counts.append(n)
-        clusters += [groups] if clustered else []
-        worths.append(effective_items(n, groups, ASSUMED_CLUSTER_CORRELATION) if clustered else n)
+        clusters += [len(set(labels))] if labels is not None else []
+        worths.append(effective_items(n, clusters[-1], ASSUMED_CLUSTER_CORRELATION) if labels is not None else n)
     if not counts:
         return replace(row, note="no forecast: data of its tasks was not read")
     # The effective number of items as independent items of one task.
@@ -249,6 +246,13 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
     why_not = underpowered_certain(counts, margin, alpha)
     row = _paired_items(row, margin, worth, alpha)
     return row if why_not is None else _never_for_items(row, why_not, _WIDER)
+
+
+def _clusters_of(task: PlannedTask) -> list[tuple[str | None, str]]:
+    """Return the declared cluster and the document of each item of a task."""
+    values = [None if task.cluster_key is None else row.get(task.cluster_key) for row in task.rows]
+    declared = [None if value is None else str(value) for value in values]
+    return list(zip(declared, (json.dumps(row, sort_keys=True) for row in task.rows), strict=True))
 
 
 def _planned_items(name: str, suite: Suite, plan: Plan) -> list[PlannedTask]:

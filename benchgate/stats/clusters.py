@@ -8,8 +8,10 @@ Clopper-Pearson limits on the number of independent trials with the same varianc
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -74,6 +76,25 @@ class PooledMean:
             trace.made("t statistic", how, statistic)
             trace.made("p-value over t", f"P(T({digits(self.freedom)}) > {digits(statistic)})", p_value)
         return p_value
+
+
+def label_clusters(tasks: Sequence[Sequence[tuple[str | None, str]]]) -> tuple[str, ...] | None:
+    """Return the cluster of each item of one or more tasks, one task after another; None if every item is its own.
+
+    An item is given by its declared cluster, if it has one, and its document. Items of one declared cluster depend on
+    each other, in whichever task they are. So do items of different tasks with one document: a group of tasks may ask
+    the same questions in several prompts.
+    """
+    asked = Counter(document for items in tasks for document in {document for _, document in items})
+    found: list[str | None] = []
+    for declared, document in chain.from_iterable(tasks):
+        if declared is not None:
+            found.append(f"c/{declared}")
+        else:
+            found.append(f"d/{document}" if document and asked[document] > 1 else None)
+    if all(label is None for label in found):
+        return None
+    return tuple(f"i/{number}" if label is None else label for number, label in enumerate(found))
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:

@@ -88,6 +88,41 @@ def test_items_of_few_passages_prove_less_than_items_that_stand_alone() -> None:
     assert any("1000 items in 50 clusters" in note for note in check.notes)
 
 
+def of_group(tasks: dict[str, tuple[Answers, Answers]]) -> CheckResult:
+    suite = suite_of([ACCURACY], ["g"])
+    return only(judge(suite, evidence_of(suite, tasks)))
+
+
+def test_a_group_of_different_documents_is_judged_item_by_item_and_one_of_shared_documents_by_document() -> None:
+    well = Answers(right_but(200))
+    apart = {"g/a": (well, well), "g/b": (well, well)}
+    check = of_group(apart)
+    assert "clusters" not in f"{check.method} {check.notes}"
+    shared = replace(well, documents="shared")
+    check = of_group({"g/a": (shared, shared), "g/b": (shared, shared)})
+    assert check.method.endswith("t over clusters")
+    assert any("400 items in 200 clusters" in note for note in check.notes)
+    passages = replace(well, clusters=[f"passage {i // 4}" for i in range(200)])
+    check = of_group({"g/a": (passages, passages), "g/b": (passages, passages)})
+    assert any("400 items in 50 clusters" in note for note in check.notes)
+
+
+def test_flips_and_floors_of_a_group_count_a_document_once() -> None:
+    shared, other = Answers(right_but(200, *range(10)), documents="shared"), Answers(right_but(200, *range(10)))
+    limits = []
+    for one in (shared, other):
+        lines: list[Line] = [{"metric": "flips", "margin": "9 points"}, {"metric": "accuracy", "min": "50%"}]
+        suite = suite_of([*lines, ACCURACY], ["g"], repeat_baseline=True)
+        tasks = {f"g/p{i}": (one, one) for i in range(4)}
+        evidence = evidence_of(suite, tasks, {task: both[0] for task, both in tasks.items()})
+        flips, floor, _ = judge(suite, evidence).checks
+        assert flips.upper is not None
+        assert floor.lower is not None
+        limits.append((flips.upper, floor.lower))
+    assert limits[0][0] > 2 * limits[1][0]
+    assert limits[0][1] < limits[1][1]
+
+
 def test_too_few_clusters_are_no_evidence_either_way() -> None:
     clusters = [f"passage {i % 9}" for i in range(900)]
     both = (Answers(right_but(900), clusters=clusters), Answers(wrong_first(900, 90), clusters=clusters))

@@ -56,3 +56,23 @@ def test_what_is_at_the_margin_is_hardly_ever_promoted(correlated: bool) -> None
 
 def test_what_is_far_beyond_the_margin_is_blocked() -> None:
     assert outcomes(10, 0.15)[Outcome.BLOCK] == 10
+
+
+def in_six_prompts(generator: np.random.Generator, n: int, clusters: bool) -> dict[str, tuple[Answers, Answers]]:
+    """A group of six prompts to the same documents. Each document is lost (10 %) or gained (5 %) by all of them."""
+    drawn, prompts = generator.random(n), range(6)
+    theirs, ours = np.where(drawn >= 0.95, 0.0, 1.0).tolist(), np.where(drawn < 0.1, 0.0, 1.0).tolist()
+    names = [f"document {i}" for i in range(n)] if clusters else None
+    documents = None if clusters else "shared"
+    arms = tuple(Answers(scores, clusters=names, documents=documents) for scores in (theirs, ours))
+    return {f"g/p{prompt}": (arms[0], arms[1]) for prompt in prompts}
+
+
+@pytest.mark.parametrize("clusters", [False, True])
+def test_one_question_in_several_prompts_is_not_promoted_more_often_at_the_margin(clusters: bool) -> None:
+    """As independent items, 17 of these candidates would be promoted."""
+    generator, passed = np.random.default_rng(7), 0
+    suite = suite_of([{"metric": "accuracy", "margin": "5 points"}], ["g"])
+    for _ in range(100):
+        passed += judge(suite, evidence_of(suite, in_six_prompts(generator, 150, clusters))).outcome is Outcome.PASS
+    assert passed <= 11  # 5 % promised: 12 or more come 4 times in 1,000

@@ -20,8 +20,9 @@ from tests.fakes.evals import suite_of
 CONFIG: dict[str, object] = {"test_split": "test", "output_type": "generate_until"}
 
 
-def task(name: str, n: int, **more: Any) -> PlannedTask:
-    return PlannedTask(name, CONFIG, tuple({"id": str(i), "passage": f"p{i // 10}"} for i in range(n)), **more)
+def task(name: str, n: int, documents: str | None = None, **more: Any) -> PlannedTask:
+    ids = (f"{documents or name}-{i}" for i in range(n))
+    return PlannedTask(name, CONFIG, tuple({"id": one, "passage": f"p{i // 10}"} for i, one in enumerate(ids)), **more)
 
 
 def evals(check: Line, *tasks: PlannedTask, **quality: Any) -> CheckPower:
@@ -71,6 +72,16 @@ def test_clusters_are_worth_less_and_too_few_are_worth_nothing() -> None:
     assert "worth 108 independent" in (together.note or "")
     few = evals({"metric": "accuracy", "margin": "50 points"}, task("t", 90, cluster_key="passage"))
     assert (few.short, few.passes) == ("certain", 0.0)
+    assert "9 clusters" in (few.cannot or "")
+
+
+def test_one_question_in_several_prompts_of_a_group_is_no_further_question() -> None:
+    check: Line = {"metric": "accuracy", "margin": "5 points"}
+    alone = evals(check, task("t", 400))
+    group = evals(check, *(task(f"g/p{i}", 400, documents="d") for i in range(6)))
+    assert "worth 960 independent" in (group.note or "")
+    assert (alone.sees_80 or 0) > (group.sees_80 or 1) > (evals(check, task("t", 2400)).sees_80 or 1)
+    few = evals({**check, "margin": "50 points"}, task("g/a", 9, documents="d"), task("g/b", 9, documents="d"))
     assert "9 clusters" in (few.cannot or "")
 
 

@@ -27,6 +27,7 @@ class Answers:
     fault: str | None = None
     harness: Mapping[str, object] = field(default_factory=dict)
     expected_n: int | None = None
+    documents: str | None = None  # name of documents that several tasks share; the task's own by default
 
 
 def suite_of(checks: list[Line], tasks: Sequence[object], **quality: object) -> Suite:
@@ -66,7 +67,7 @@ def observation(task: str, arm: Arm, answers: Answers, *, repeat: int = 0) -> Qu
 def _item(task: str, i: int, score: float | None, answers: Answers) -> EvalItem:
     return EvalItem(
         item_id=f"{task}-{i}",
-        doc_hash=f"d{i}",
+        doc_hash=f"{task if answers.documents is None else answers.documents}-d{i}",
         prompt_hash=f"p{i}",
         target_hash=f"t{i}",
         score=score,

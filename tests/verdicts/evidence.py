@@ -598,7 +598,7 @@ def _eval_items(task: str, count: int, clusters: int | None, answers: Answers, *
         if i not in of["missing"]:
             yield EvalItem(
                 item_id=f"{task}-{i}",
-                doc_hash=f"d{i}",
+                doc_hash=f"{task}-d{i}",
                 prompt_hash=f"other p{i}" if i in of["other_prompt"] else f"p{i}",
                 target_hash=f"t{i}",
                 score=None if i in of["unscored"] else scores[i],

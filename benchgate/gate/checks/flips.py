@@ -7,17 +7,26 @@ this check alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from benchgate.gate.comparison import Comparison, TiedRuns, quality_of
 from benchgate.gate.decision import Estimate, inconclusive, invalid
-from benchgate.gate.evidence.items import MORE_TOKENS, Pairs, is_empty, is_unclear, mean_over_tasks, pair_task, too_many
+from benchgate.gate.evidence.items import (
+    MORE_TOKENS,
+    Pairs,
+    cluster_labels,
+    is_empty,
+    is_unclear,
+    mean_over_tasks,
+    pair_task,
+    too_many,
+)
 from benchgate.gate.policy import CheckSpec, judged_units
 from benchgate.model.deployment import Arm
-from benchgate.model.records import FloatArray
+from benchgate.model.records import EvalItem, FloatArray
 from benchgate.model.run import Evidence, QualityObservation
 from benchgate.stats.clusters import MIN_CLUSTERS, mean_share_limits
 from benchgate.stats.evals import Excess, ScorePairs, accuracy_regression, excess_change_of_tasks, excess_of_tasks
@@ -102,7 +111,10 @@ def excess_flips(
         excess = excess_of_tasks([(one.x, one.y, one.clusters) for one in judged], alpha, margin=tested, trace=trace)
     else:
         reference = _flips_of_units(comparison.reference, units)
-        if [one.ids for one in reference] != [one.ids for one in judged]:
+        theirs_asked, ours_asked = (
+            [[item.item_id for item in one.items] for one in run] for run in (reference, judged)
+        )
+        if theirs_asked != ours_asked:
             raise invalid("the two runs did not ask the same items", "measure both with the same suite")
         gaps = [(b.x - b.y, a.x - a.y, b.clusters) for b, a in zip(judged, reference, strict=True)]
         excess = excess_change_of_tasks(gaps, alpha, margin=tested, trace=trace)
@@ -117,14 +129,19 @@ class _Flips:
     """Items of one unit. Per item, x is half the number of baseline answers that the candidate's differs from.
 
     y is 1 if the two baseline answers differ. An answer is right or wrong, nothing else counts. `askings` are the
-    scores of the baseline's first and second answers; `ids` are in the order of the rows.
+    scores of the baseline's first and second answers.
     """
 
     x: FloatArray
     y: FloatArray
     askings: ScorePairs
     clusters: tuple[str, ...] | None
-    ids: tuple[str, ...]
+    items: tuple[EvalItem, ...]
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Item ids, in the order of the rows."""
+        return tuple(item.item_id for item in self.items)
 
 
 def _flips_of_units(evidence: Evidence, units: Units) -> list[_Flips]:
@@ -150,7 +167,7 @@ def _flips_of_task(evidence: Evidence, task: str) -> _Flips:
     x = 0.5 * (ours.candidate != ours.baseline) + 0.5 * (ours.candidate != itself.candidate)
     askings = ScorePairs(itself.baseline, itself.candidate, ours.clusters)
     y = np.asarray(itself.baseline != itself.candidate, dtype=np.float64)
-    return _Flips(x, y, askings, ours.clusters, tuple(item.item_id for item in first.items))
+    return _Flips(x, y, askings, ours.clusters, first.items)
 
 
 def _pair_whole(first: QualityObservation, other: QualityObservation) -> Pairs:
@@ -166,15 +183,15 @@ def _pair_whole(first: QualityObservation, other: QualityObservation) -> Pairs:
 
 
 def _join(parts: Sequence[_Flips]) -> _Flips:
-    clustered = any(part.clusters is not None for part in parts)
+    def joined(column: Callable[[_Flips], FloatArray]) -> FloatArray:
+        return np.concatenate([column(part) for part in parts])
+
+    clusters = cluster_labels([part.items for part in parts])
     askings = ScorePairs(
-        baseline=np.concatenate([part.askings.baseline for part in parts]),
-        candidate=np.concatenate([part.askings.candidate for part in parts]),
-        clusters=tuple(label for part in parts for label in part.clusters or part.ids) if clustered else None,
+        joined(lambda part: part.askings.baseline), joined(lambda part: part.askings.candidate), clusters
     )
-    ids = tuple(one for part in parts for one in part.ids)
-    x, y = np.concatenate([part.x for part in parts]), np.concatenate([part.y for part in parts])
-    return _Flips(x, y, askings, askings.clusters, ids)
+    items = tuple(item for part in parts for item in part.items)
+    return _Flips(joined(lambda part: part.x), joined(lambda part: part.y), askings, clusters, items)
 
 
 # --- The noise floor --------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from benchgate.model.records import (
     finite_score,
 )
 from benchgate.model.run import Evidence, QualityObservation
-from benchgate.stats.clusters import MIN_CLUSTERS
+from benchgate.stats.clusters import MIN_CLUSTERS, label_clusters
 from benchgate.stats.evals import Excess, ScorePairs
 from benchgate.suite.schema import Suite
 
@@ -46,7 +46,8 @@ class Pairs:
     answer: they say nothing about what the model knows, so they may neither make a loss nor offset one. `why_unclear`
     names which of the two occurred. `chance` is the mean score of guessing, 0 where it is unknown. `other_wrong` counts
     items that both got wrong with different answers; None if answers were not kept. `stopped`: the eval ended before
-    its last item, because a regression was certain. `tasks` is the number of tasks, whose items follow each other.
+    its last item, because a regression was certain. `items` are the baseline's; `tasks` is the number of tasks, whose
+    items follow each other.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Pairs:
     other_wrong: int | None
     stopped: bool
     chance: float
+    items: tuple[EvalItem, ...]
     tasks: int = 1
 
     def __len__(self) -> int:
@@ -134,7 +136,7 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         why.append("cut short by the token limit")
     if any(item.finish_reason != "length" for item in unclear):
         why.append("without anything that could be read as an answer")
-    items = [b for b, _ in rows]
+    items = tuple(b for b, _ in rows)
     kept = not continuous and all(b.choice is not None and c.choice is not None for b, c in rows)
     return Pairs(
         name=task,
@@ -144,10 +146,11 @@ def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pa
         baseline_unclear=np.array([is_unclear(b) for b, _ in rows], dtype=np.bool_),
         candidate_unclear=np.array([is_unclear(c) for _, c in rows], dtype=np.bool_),
         why_unclear=" or ".join(why),
-        clusters=cluster_labels(task, items) if any(item.cluster is not None for item in items) else None,
+        clusters=cluster_labels([items]),
         other_wrong=sum(not b.correct and not c.correct and b.choice != c.choice for b, c in rows) if kept else None,
         stopped=stopped,
         chance=chance_of(baseline) or 0.0,
+        items=items,
     )
 
 
@@ -178,18 +181,9 @@ def is_unclear(item: EvalItem) -> bool:
     return not item.correct and (item.finish_reason == "length" or item.choice == INVALID_CHOICE)
 
 
-def cluster_labels(task: str, items: Sequence[EvalItem]) -> tuple[str, ...]:
-    """Return the label of each item's cluster. An item without a cluster is its own."""
-    labels = (f"c/{item.cluster}" if item.cluster is not None else f"i/{item.item_id}" for item in items)
-    return tuple(f"{task}/{label}" for label in labels)
-
-
-def join_clusters(parts: Sequence[Pairs]) -> tuple[str, ...] | None:
-    """Return the cluster labels of several tasks' items, one after another; None if no task has clusters."""
-    if all(part.clusters is None for part in parts):
-        return None
-    alone = ([f"{part.name}/i/{i}" for i in range(len(part))] for part in parts)
-    return tuple(label for part, own in zip(parts, alone, strict=True) for label in part.clusters or own)
+def cluster_labels(tasks: Sequence[Sequence[EvalItem]]) -> tuple[str, ...] | None:
+    """Return the cluster of each item of a task, or of a group's tasks; None if every item is its own."""
+    return label_clusters([[(item.cluster, item.doc_hash) for item in items] for items in tasks])
 
 
 _Rows = list[tuple[EvalItem, EvalItem]]
@@ -240,10 +234,11 @@ def _join(name: str, parts: list[Pairs]) -> Pairs:
         baseline_unclear=joined("baseline_unclear") == 1,
         candidate_unclear=joined("candidate_unclear") == 1,
         why_unclear=" or ".join(dict.fromkeys(part.why_unclear for part in parts if part.why_unclear)),
-        clusters=join_clusters(parts),
+        clusters=cluster_labels([part.items for part in parts]),
         other_wrong=sum(known) if len(known) == len(wrong) else None,
         stopped=any(part.stopped for part in parts),
         chance=sum(part.chance * len(part) for part in parts) / max(sum(map(len, parts)), 1),
+        items=tuple(item for part in parts for item in part.items),
         tasks=len(parts),
     )
 

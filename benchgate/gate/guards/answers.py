@@ -25,7 +25,6 @@ from benchgate.gate.evidence.items import (
     is_continuous,
     is_empty,
     is_unclear,
-    join_clusters,
     pair_task,
     too_many,
 )
@@ -237,10 +236,9 @@ _BY_LOG_PROBABILITY = ("multiple_choice", "loglikelihood")
 def not_guessing(evals: Evals, suite: Suite) -> Violation | NotApplicable | None:
     """Flag a candidate within one standard error of chance by log-probabilities, with a baseline far above it.
 
-    Tasks and groups of at least 30 items are examined.
-    Servers that return no real log-probabilities of a prompt give every option the same one, and score at chance
-    without any error. A broken model scores the same, so neither may be promoted. Answers in words do not come to
-    chance by a fault of the server, and are judged.
+    Tasks and groups of at least 30 items are examined. Servers that return no real log-probabilities of a prompt give
+    every option the same one, and score at chance without any error. A broken model scores the same, so neither may be
+    promoted. Answers in words do not come to chance by a fault of the server, and are judged.
     """
     applies = False
     parts: Units = {**{task: [arms] for task, arms in evals.arms.items()}, **evals.units}
@@ -336,9 +334,9 @@ def _score(own: Sequence[QualityObservation], alpha: float) -> tuple[float, Limi
 def _accuracy_limits(own: Sequence[QualityObservation], alpha: float) -> Limits:
     """Return the limits of the share of right answers over all items, widened where items come in clusters."""
     limits = clopper_pearson(sum(map(_count_right, own)), sum(len(one.items) for one in own), alpha)
-    if all(item.cluster is None for one in own for item in one.items):
+    clusters = cluster_labels([one.items for one in own])
+    if clusters is None:
         return limits
-    clusters = [label for one in own for label in cluster_labels(one.task, one.items)]
     scores = np.array([item.correct is True for one in own for item in one.items], dtype=np.float64)
     over_clusters = mean_share_limits([scores], [clusters], alpha)
     return limits if over_clusters is None else limits.widened(over_clusters[0])
@@ -365,7 +363,7 @@ def gain_plausible(evals: Evals, suite: Suite) -> Violation | None:
     alpha = suite.gate.alpha / max(1, len(tested))  # one of many small tasks gains as much by chance
     for name, found in tested.items():
         theirs, ours = (np.concatenate([getattr(one, side) for one in found]) for side in ("baseline", "candidate"))
-        clusters = join_clusters(found)
+        clusters = cluster_labels([one.items for one in found])
         if clusters is not None and len(set(clusters)) < MIN_CLUSTERS:  # few clusters: test item by item
             clusters = None
         turned, most = ScorePairs(ours, theirs, clusters), 1.0
