@@ -16,7 +16,7 @@ from benchgate.gate.evidence.tokens import same_rows
 from benchgate.gate.guards.arms import two_deployments
 from benchgate.gate.guards.base import SPEED, TOKENS, compared, invalidated_by
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, RequestColumns
+from benchgate.model.records import ABSENT, RequestColumns, TokenSource
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult
 from benchgate.suite.schema import Suite
@@ -24,7 +24,7 @@ from benchgate.suite.stages import Stage
 from tests.fakes.blocks import record
 from tests.fakes.drills import drill
 from tests.fakes.guards import of_run
-from tests.fakes.measured import Effect, SuiteText, measured
+from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 Line = dict[str, object]
 ERRORS: Line = {"metric": "error_rate", "max": "5%"}
@@ -212,7 +212,22 @@ def test_a_stage_whose_prompts_are_alike_excuses_no_other() -> None:
     assert invalidated("prompts-alike", cut, suite) == (SPEED,)
 
 
+def test_prompts_without_a_length_from_both_servers_are_not_compared() -> None:
+    unknown = marked(marked(EQUAL, Arm.BASELINE, 480, input_tokens=ABSENT), Arm.CANDIDATE, 480, input_tokens=ABSENT)
+    assert guard("prompts-alike", EQUAL).known
+    for evidence in (unknown, alone(EQUAL)):
+        found = guard("prompts-alike", evidence)
+        assert (found.known, found.reason) == (False, "no prompt has a length from both servers")
+
+
 # --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_that_no_server_counted_are_not_examined() -> None:
+    chunks = Effect(token_source=TokenSource.CHUNKS)
+    found = guard("tokens-plausible", measured(SUITE, chunks, chunks))
+    assert (found.known, found.reason) == (False, "no server counted the tokens of its answers")
+    assert guard("tokens-plausible", measured(SUITE, HEALTHY, chunks)).known
 
 
 @pytest.mark.parametrize("arm", Arm)

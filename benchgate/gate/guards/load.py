@@ -166,14 +166,20 @@ def prompts_alike(run: Evidence, suite: Suite) -> Violation | NotApplicable | No
 
     For the same prompts the arms' input token counts differ by more than 1 %, or in more than 1 % of the responses only
     one arm reports a count. In conversations only first turns count: later ones contain the model's own responses. The
-    arm at fault counts fewer or does not report. Not applicable if `vocabulary` is declared as part of the change.
+    arm at fault counts fewer or does not report. Not applicable if `vocabulary` is declared as part of the change, or
+    if no prompt has a count from both arms.
     """
     if "vocabulary" in suite.gate.allow_different:
         return NotApplicable("the vocabularies may differ, so prompt lengths were not compared")
-    return most_serious([found for place in all_traffic(suite) if (found := _other_prompts(run, place)) is not None])
+    counted = {place.name: _prompt_tokens(run, place) for place in all_traffic(suite)}
+    found = [one for stage, counts in counted.items() if (one := _other_prompts(stage, *counts)) is not None]
+    if not found and not any(tokens.any() for tokens, _, _ in counted.values()):
+        return NotApplicable("no prompt has a length from both servers")
+    return most_serious(found)
 
 
-def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
+def _prompt_tokens(run: Evidence, place: TrafficClass) -> tuple[IntArray, IntArray, int]:
+    """Count, by arm, prompt tokens that both arms report and answers where one arm alone does; and all answers."""
     tokens, only, answered = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64), 0
     for pair in paired_load(run, place.name):
         rows = same_rows(*pair)
@@ -183,11 +189,15 @@ def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
         tokens += counts[:, known & place.is_first_turn(pair[0].requests.index[rows[0]])].sum(axis=1)
         only += (both & (counts > 0) & ~known).sum(axis=1)
         answered += int(both.sum())
+    return tokens, only, answered
+
+
+def _other_prompts(stage: str, tokens: IntArray, only: IntArray, answered: int) -> Violation | None:
     baseline, candidate = (int(total) for total in tokens)
     if only.sum() > _POINT * answered:
         reporting = Arm.BASELINE if only[0] > only[1] else Arm.CANDIDATE
         found = f"for {only.sum()} of {answered} answers only one arm, mostly the {reporting.value},"
-        reason = f"stage {place.name}: {found} reports the prompt's length (bound {_POINT:.0%})"
+        reason = f"stage {stage}: {found} reports the prompt's length (bound {_POINT:.0%})"
         silent = Arm.BASELINE if only[1] > only[0] else Arm.CANDIDATE
         return Violation(reason, "make both servers report usage", silent)
     if abs(candidate - baseline) > _POINT * baseline:
@@ -197,7 +207,7 @@ def _other_prompts(run: Evidence, place: TrafficClass) -> Violation | None:
             "under test, write `gate.allow_different: [vocabulary]`"
         )
         fewer = Arm.CANDIDATE if candidate < baseline else Arm.BASELINE
-        return Violation(f"stage {place.name}: {what} (bound {_POINT:.0%})", remedy, fewer)
+        return Violation(f"stage {stage}: {what} (bound {_POINT:.0%})", remedy, fewer)
     return None
 
 
@@ -205,6 +215,10 @@ def _share(run: Evidence, stage: str, arm: Arm, mark: Callable[[LoadObservation]
     found = [mark(o)[succeeded(o.requests)] for o in load_of(run, stage, arm).values()]
     count = sum(map(len, found))
     return sum(int(one.sum()) for one in found) / count if count else None
+
+
+def _is_counted(execution: LoadObservation) -> BoolArray:
+    return execution.requests.token_source.are((TokenSource.USAGE,))
 
 
 @guard("tokens-alike", "output tokens were counted the same way on both arms", invalidates=compared(LOAD), needs=A_LOAD)
@@ -217,9 +231,7 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
     """
     shares_differ, chunks_differ, remedy = [], [], "make both servers report usage in their streams"
     for place in all_traffic(suite):
-        baseline, candidate = (
-            _share(run, place.name, arm, lambda o: o.requests.token_source.are((TokenSource.USAGE,))) for arm in Arm
-        )
+        baseline, candidate = (_share(run, place.name, arm, _is_counted) for arm in Arm)
         if baseline is not None and candidate is not None and abs(baseline - candidate) > _POINT:
             shares = f"{baseline:.0%} of the baseline's answers and {candidate:.0%} of the candidate's"
             reason = f"stage {place.name}: the server's own count of output tokens is reported for {shares}"
@@ -237,15 +249,17 @@ def tokens_alike(run: Evidence, suite: Suite) -> Violation | None:
 @guard(
     "tokens-plausible", "the counts of output tokens fit the texts sent", invalidates=TOKENS, by_arm=True, needs=A_LOAD
 )
-def tokens_plausible(run: Evidence, suite: Suite) -> Violation | None:
+def tokens_plausible(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     """Flag a server that counts fewer tokens than it sent pieces of text.
 
     In more than 1 % of an arm's responses, usage counts fewer tokens than pieces of text minus one. Reasoning tokens
     that are counted apart are added first if the total of the usage includes them; otherwise tokens per second would be
-    too low, so the guard trips.
+    too low, so the guard trips. Not applicable without usage.
     """
-    found = []
-    for place, arm in product(all_traffic(suite), Arm):
+    found, places = [], list(product(all_traffic(suite), Arm))
+    if not any(_share(run, place.name, arm, _is_counted) for place, arm in places):
+        return NotApplicable("no server counted the tokens of its answers")
+    for place, arm in places:
         share = _share(run, place.name, arm, lambda o: undercounted(o.requests))
         if share is not None and share > MISCOUNTED_SHARE:
             what = (
