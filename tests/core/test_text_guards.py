@@ -274,6 +274,56 @@ def test_text_that_is_mostly_broken_on_both_arms_warns_by_name(broken: dict[str,
     assert text_not_degenerate(measured_alone, SUITE).warns
 
 
+def inferred(chars: int, **changed: int) -> Change:
+    """Whole texts of so many characters without tokens, as `infer` answers."""
+
+    def change(columns: RequestColumns) -> dict[str, Any]:
+        n = len(columns)
+        known = {"answer_chars": chars, "reasoning_chars": 0, "tool_calls": 0, "tokenless": 1, "output_tokens": 0}
+        values = {name: np.full(n, value) for name, value in (known | changed).items()}
+        return {**values, "token_source": [None] * n, "finish_reason": [None] * n}
+
+    return change
+
+
+def both_inferred(theirs: int, ours: int, **changed: int) -> Evidence:
+    return saying(saying(measured(INFER), Arm.BASELINE, inferred(theirs)), Arm.CANDIDATE, inferred(ours, **changed))
+
+
+INFER = SuiteText([{"metric": "e2e", "margin": "10%"}, ERRORS]).suite()
+
+
+def test_texts_without_tokens_are_examined() -> None:
+    verdict = judge(INFER, both_inferred(500, 500))
+    found = {guard.id: (guard.tripped, guard.known) for guard in verdict.guards}
+    assert verdict.outcome is Outcome.PASS
+    examined = ("same-work", "load-not-cached", "answers-there", "text-not-degenerate")
+    assert {found[name] for name in examined} == {(False, True)}
+
+
+@pytest.mark.parametrize(("chars", "trips"), [(250, False), (249, True), (1, True)])
+def test_less_than_half_of_the_text_without_tokens_is_other_work(chars: int, trips: bool) -> None:
+    verdict = judge(INFER, both_inferred(500, chars))
+    assert verdict.outcome is (Outcome.INVALID if trips else Outcome.PASS)
+    assert [guard.id for guard in verdict.guards if guard.tripped] == ["same-work"] * trips
+
+
+@pytest.mark.parametrize(("guard", "broken"), [
+    (answers_there, {"answer_chars": 0, "reasoning_chars": 7}), (text_not_degenerate, {"answer_chars": 0}),
+    (text_not_degenerate, {"redundancy_percent": 95}),
+])  # fmt: skip
+def test_texts_without_tokens_may_be_silent_blank_or_repeated(guard: Guard, broken: dict[str, int]) -> None:
+    assert guard(both_inferred(500, 500, **broken), INFER).tripped
+
+
+def test_embeddings_have_no_text_to_examine() -> None:
+    vectors = both_inferred(ABSENT, ABSENT, reasoning_chars=ABSENT, tool_calls=ABSENT)
+    vectors = saying(vectors, Arm.BASELINE, inferred(ABSENT, reasoning_chars=ABSENT, tool_calls=ABSENT))
+    known = {guard.id: guard.known for guard in judge(INFER, vectors).guards}
+    for name in ("same-work", "load-not-cached", "answers-there", "text-not-degenerate"):
+        assert not known[name]
+
+
 def test_two_runs_that_measured_their_candidate_alone_are_compared_by_what_they_said() -> None:
     def spoke(evidence: Evidence, change: Change = plain) -> Evidence:
         return saying(evidence, Arm.CANDIDATE, change)

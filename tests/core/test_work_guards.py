@@ -14,7 +14,7 @@ from benchgate.gate.guards.caches import load_not_cached, order_does_not_matter
 from benchgate.gate.guards.load import failures_judged, same_work
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ErrorClass, RequestColumns
+from benchgate.model.records import ABSENT, ErrorClass, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult, Outcome
 from benchgate.suite.schema import Suite
@@ -240,6 +240,19 @@ def test_eight_tokens_in_five_milliseconds_are_the_least_that_tells_a_cache() ->
         for pieces in (1, 2):
             change = remembered(4, pieces=pieces, took_ms=took_ms)
             assert load_not_cached(on(Arm.CANDIDATE, evidence, change), SUITE).tripped is trips
+
+
+@pytest.mark.parametrize(("chars", "trips"), [(32, True), (31, False), (ABSENT, False)])
+def test_a_text_without_tokens_comes_from_a_cache_where_it_has_as_many_characters(chars: int, trips: bool) -> None:
+    def infer(execution: LoadObservation) -> LoadObservation:
+        n = len(execution.requests)
+        values = {"tokenless": np.ones(n), "output_tokens": np.zeros(n), "answer_chars": np.full(n, chars)}
+        columns = {**execution.requests.to_columns(), **values}
+        return replace(execution, requests=RequestColumns.from_columns(columns))
+
+    plain = on(Arm.BASELINE, on(Arm.CANDIDATE, measured(SUITE), infer), infer)
+    guard = load_not_cached(on(Arm.CANDIDATE, plain, remembered(4)), SUITE)
+    assert (guard.tripped, guard.known) == (trips, trips)
 
 
 def test_two_arms_that_are_both_fast_are_no_cache() -> None:

@@ -26,7 +26,7 @@ from benchgate.gate.guards.base import (
     most_serious,
 )
 from benchgate.model.deployment import Arm
-from benchgate.model.records import BoolArray, IntArray, TokenSource
+from benchgate.model.records import ABSENT, BoolArray, IntArray, TokenSource
 from benchgate.model.request_metrics import MISCOUNTED_SHARE, WITHHELD, succeeded, undercounted
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.means import paired_t
@@ -359,7 +359,7 @@ _ALIKE = (
 
 
 @guard("same-work", "both arms wrote about as much for the same requests", invalidates=SPEED, needs=A_LOAD)
-def same_work(run: Evidence, suite: Suite) -> Violation | None:
+def same_work(run: Evidence, suite: Suite) -> Violation | NotApplicable | None:
     """Flag arms that did not do the same work for the same requests: an arm that writes less is faster.
 
     Among the requests that both arms answered: the candidate's answers are less than half as long in total; or it ends
@@ -369,11 +369,15 @@ def same_work(run: Evidence, suite: Suite) -> Violation | None:
     fewer than eight if the other arm's is longer by more than twice the ratio that 99 % of the candidate's lengths to
     the baseline's stay within. An answer of a fixed length must be that long, or one token less and at least 95 %,
     whatever its finish reason. Where lengths vary, an answer that was cut must be as long by that rule as the
-    baseline's, if that was cut too. Between 0.5 and 0.9 of the length a check warns.
+    baseline's, if that was cut too. Between 0.5 and 0.9 of the length a check warns. The visible characters of a text
+    without tokens (`infer`) are compared in total. Not applicable if no answer has a length.
     """
     lengths = {place.name: _lengths(run, place) for place in all_traffic(suite)}
-    for stage, (tokens, _) in lengths.items():
-        baseline, candidate = tokens.sum(axis=0).tolist()
+    totals = {place.name: lengths[place.name][0].sum(axis=0) + _characters(run, place) for place in all_traffic(suite)}
+    if not any(total.any() for total in totals.values()):
+        return NotApplicable("no answer from both arms has a length")
+    for stage, total in totals.items():
+        baseline, candidate = total.tolist()
         if baseline > 0 and candidate < _HALF * baseline:
             what = f"the candidate's answers are {candidate / baseline:.2f} times as long as the baseline's"
             return Violation(f"stage {stage}: {what} to the same requests (bound {_HALF:g})", _SHORTER)
@@ -430,6 +434,16 @@ def _lengths(run: Evidence, place: TrafficClass) -> tuple[IntArray, BoolArray]:
         tokens.append(counted)
         to_limit.append(ended & (estimated | (np.maximum(counted, pieces) >= least)))
     return np.concatenate(tokens), np.concatenate(to_limit)
+
+
+def _characters(run: Evidence, place: TrafficClass) -> IntArray:
+    """Return the visible characters of texts without tokens, by arm, of the requests that both arms answered."""
+    total = np.zeros(2, dtype=np.int64)
+    for pair in paired_load(run, place.name):
+        sides = [(o.requests, at) for o, at in zip(pair, answered_by_both(pair), strict=True)]
+        chars = np.array([np.where(c.tokenless == 1, c.answer_chars, ABSENT)[at] for c, at in sides], dtype=np.int64)
+        total += chars[:, (chars != ABSENT).all(axis=0)].sum(axis=1)
+    return total
 
 
 # --- Uncounted failures and background traffic ------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
     kinds: dict[str, Marks] = {
         "have no answer (no visible text and no tool call outside the reasoning)": lambda columns: (
             (columns.answer_chars == 0) & (columns.tool_calls <= 0),
-            _has_counted_text(columns) & (columns.tool_calls != ABSENT),
+            _has_recorded_text(columns) & (columns.tool_calls != ABSENT),
         )
     }
     return _more_marked(run, suite, kinds, remedy)
@@ -114,14 +114,14 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
 def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
     """Flag an arm with more blank or endlessly repeating answers than the other.
 
-    The rule of `answers-there`, for answers that are blank (no visible character although text tokens were counted) or
-    whose end compresses by 80 % or more. Also *warns* if, on both arms, more than half of all answers are blank or more
-    than nine tenths repeat themselves.
+    The rule of `answers-there`, for answers that are blank (no visible character, and not all of it hidden reasoning)
+    or whose end compresses by 80 % or more. Also *warns* if, on both arms, more than half of all answers are blank or
+    more than nine tenths repeat themselves.
     """
     repeats = f"repeat themselves (their end compresses by {_REPEATED_PERCENT} % or more)"
     kinds: dict[str, Marks] = {
-        "are blank although tokens were counted": _blank,
-        repeats: lambda columns: (columns.redundancy_percent >= _REPEATED_PERCENT, _has_counted_text(columns)),
+        "are blank (no visible character)": _blank,
+        repeats: lambda columns: (columns.redundancy_percent >= _REPEATED_PERCENT, _has_recorded_text(columns)),
     }
     remedy = "read its answers under load: broken quantisations and kernels write blank or repeated text"
     found = _more_marked(run, suite, kinds, remedy)
@@ -184,15 +184,15 @@ def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[int, int, in
     return of_baseline, of_candidate, n
 
 
-def _has_counted_text(columns: RequestColumns) -> BoolArray:
-    recorded = (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
-    known: BoolArray = succeeded(columns) & recorded & (columns.output_tokens > 0)
+def _has_recorded_text(columns: RequestColumns) -> BoolArray:
+    known: BoolArray = succeeded(columns) & (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
     return known
 
 
 def _blank(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
-    has_text_tokens = columns.output_tokens > np.maximum(columns.reasoning_tokens, 0)  # hidden reasoning is not blank
-    return has_text_tokens & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), _has_counted_text(columns)
+    # hidden reasoning is not blank
+    has_text = (columns.tokenless == 1) | (columns.output_tokens > np.maximum(columns.reasoning_tokens, 0))
+    return has_text & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), _has_recorded_text(columns)
 
 
 # --- The model's name -------------------------------------------------------------------------------------------------
