@@ -564,7 +564,7 @@ class Workload(Section):
     videos: Videos | None = optional("Videos beside the text, as content parts; endpoint `chat`")
     tools: Tools | None = optional(
         "Tools that the model may call, in OpenAI's format; endpoints `chat` and `messages`. "
-        "`validity` is the share of right calls"
+        "`validity` is the share of right calls; an answer in words counts only where `tool_choice` requires a call"
     )
     answer_schema: JsonSchema | None = optional(
         "JSON schema of the answers; the share that satisfies it is the metric `validity`", alias="schema"

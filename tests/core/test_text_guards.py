@@ -160,10 +160,29 @@ def test_models_that_both_think_until_the_limit_are_alike() -> None:
 
 
 def test_a_tool_call_is_an_answer() -> None:
-    called = saying(sound(), Arm.CANDIDATE, lambda c: {"answer_chars": np.zeros(len(c)), "tool_calls": np.ones(len(c))})
+    both = saying(sound(), Arm.BASELINE, rows(60, tool_calls=1))
+    called = saying(both, Arm.CANDIDATE, rows(60, answer_chars=0, tool_calls=1))
     assert not answers_there(called, SUITE).tripped
     unknown = without(called, "tool_calls", Arm.CANDIDATE)
     assert not answers_there(unknown, SUITE).known
+
+
+def test_calls_that_a_candidate_writes_as_words_are_not_promoted() -> None:
+    """Nobody must call the offered tools, so an answer in words is neither valid nor invalid."""
+    suite = SuiteText([TTFT, ERRORS, {"metric": "validity", "margin": "2 points"}]).suite()
+    called = {"tool_calls": 1, "valid": 1}
+    both = saying(saying(sound(), Arm.BASELINE, rows(60, **called)), Arm.CANDIDATE, rows(60, **called))
+    assert judge(suite, both).outcome is Outcome.PASS
+    verdict = judge(suite, saying(both, Arm.CANDIDATE, rows(24, tool_calls=0, valid=ABSENT)))
+    assert verdict.outcome is Outcome.INVALID
+    assert "192 of 480 answers of the candidate alone call no tool, 0 of the baseline alone" in verdict.reason
+
+
+def test_models_that_call_tools_in_other_answers_as_often_are_alike() -> None:
+    last = saying(sound(), Arm.BASELINE, lambda c: {"tool_calls": np.arange(len(c)) >= 12})
+    assert not answers_there(
+        saying(last, Arm.CANDIDATE, lambda c: {"tool_calls": np.arange(len(c)) < 50}), SUITE
+    ).tripped
 
 
 @pytest.mark.parametrize("column", ["answer_chars", "reasoning_chars"])

@@ -89,21 +89,26 @@ def _less_text(text: LogRatio, arm: Arm, bound: float) -> str:
 
 @guard("answers-there", "where one arm answered, the other did too", invalidates=SPEED, by_arm=True, needs=A_LOAD)
 def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
-    """Flag requests with an answer from one arm and only reasoning, or nothing visible, from the other.
+    """Flag requests with an answer, or a tool call, from one arm and none from the other.
 
     Among the requests that both arms completed, one arm has no answer (no visible character and no tool call outside
-    the reasoning) in over 1 % more than the other, significantly in a stage or over all (exact McNemar, Bonferroni) and
-    at least twice as often on that arm alone. Less than twice *warns*. Two models that both reason until the limit do
-    not differ.
+    the reasoning), or no tool call, in over 1 % more than the other, significantly in a stage or over all (exact
+    McNemar, Bonferroni) and at least twice as often on that arm alone. Less than twice *warns*. Two models that both
+    reason until the limit do not differ. An answer in words to tools that need not be called is not in `validity`.
     """
     remedy = (
-        "give both arms equal reasoning settings and room for the answer (`output`), or find out why some are empty"
+        "give both arms equal reasoning settings and room for the answer (`output`), or find out why some are empty or "
+        "call no tool (its parser of tool calls)"
     )
     kinds: dict[str, Marks] = {
         "have no answer (no visible text and no tool call outside the reasoning)": lambda columns: (
             (columns.answer_chars == 0) & (columns.tool_calls <= 0),
             _has_recorded_text(columns) & (columns.tool_calls != ABSENT),
-        )
+        ),
+        "call no tool": lambda columns: (
+            columns.tool_calls == 0,
+            _has_recorded_text(columns) & (columns.tool_calls != ABSENT),
+        ),
     }
     return _more_marked(run, suite, kinds, remedy)
 
