@@ -140,6 +140,85 @@ def test_half_of_the_text_at_full_usage_is_not_promoted() -> None:
     assert [guard.id for guard in verdict.guards if guard.tripped] == ["same-text"]
 
 
+PACED = SuiteText(
+    [{"metric": "tpot", "margin": "10%"}, {"metric": "output_throughput", "margin": "10%"}, ERRORS]
+).suite()
+
+
+def hiding(evidence: Evidence, arm: Arm, tokens: int, requests: int = 60) -> Evidence:
+    """Usage claims so many of the tokens of the first answers of every block as reasoning that nobody was sent."""
+    return saying(evidence, arm, rows(requests, reasoning_tokens=tokens))
+
+
+def test_half_of_the_tokens_claimed_as_reasoning_that_nobody_saw_is_not_promoted() -> None:
+    evidence = sound(Effect(tokens=64, usage=128, slowdown=2), Effect(tokens=128))
+    verdict = judge(PACED, hiding(evidence, Arm.CANDIDATE, 64))
+    assert verdict.outcome is Outcome.INVALID
+    (guard,) = [guard for guard in verdict.guards if guard.tripped]
+    assert (guard.id, guard.invalidates) == ("same-text", (SPEED, TOKENS))
+    assert (
+        "50% of the candidate's output tokens are reasoning that is not shown, and 0% of the baseline's" in guard.reason
+    )
+
+
+@pytest.mark.parametrize("arm", Arm)
+def test_models_that_hide_their_reasoning_alike_may_be_compared(arm: Arm) -> None:
+    """Of 100 tokens 20 are shown. Twice as many hidden per shown token is another amount of work."""
+    hides = Effect(tokens=20, usage=100)
+    for shown, trips, warns in (
+        (20, False, False),
+        (19, False, False),
+        (18, False, True),
+        (12, False, True),
+        (11, True, True),
+    ):
+        other = Effect(tokens=shown, usage=100)
+        evidence = sound(other, hides) if arm is Arm.CANDIDATE else sound(hides, other)
+        found = same_text(hiding(hiding(evidence, arm, 100 - shown), arm.other, 80), SUITE)
+        assert (found.tripped, found.warns) == (trips, warns and not trips)
+        assert not trips or found.invalidates == invalidated_by(arm, SPEED, TOKENS)
+
+
+@pytest.mark.parametrize(("shown", "trips"), [(18, False), (11, True)])
+def test_hidden_reasoning_is_compared_where_vocabularies_may_differ(shown: int, trips: bool) -> None:
+    suite = SuiteText([TTFT, ERRORS], gate={"allow_different": ["vocabulary"]}).suite()
+    evidence = hiding(sound(Effect(tokens=shown, usage=100), Effect(tokens=20, usage=100)), Arm.BASELINE, 80)
+    found = same_text(hiding(evidence, Arm.CANDIDATE, 100 - shown), suite)
+    assert (found.tripped, found.warns) == (trips, not trips)
+
+
+def test_arms_that_hide_as_much_in_other_answers_are_alike() -> None:
+    hides = sound(Effect(tokens=20, usage=100), Effect(tokens=20, usage=100))
+    last = saying(hides, Arm.BASELINE, lambda c: {"reasoning_tokens": np.where(np.arange(len(c)) < 28, 0, 80)})
+    assert not same_text(hiding(last, Arm.CANDIDATE, 80, 32), SUITE).tripped
+
+
+@pytest.mark.parametrize(
+    ("thought", "pieces", "reasoning", "trips"),
+    [
+        (64, 64, 0, True),
+        (64, 64, 9, False),
+        (64, 124, 0, False),
+        (64, 123, 0, True),
+        (4, 64, 0, False),
+        (5, 64, 0, True),
+    ],
+    ids=["hidden", "shown", "sent as the answer", "sent but five", "an empty block", "five tokens"],
+)
+def test_reasoning_is_hidden_where_nothing_of_it_was_sent(
+    thought: int, pieces: int, reasoning: int, trips: bool
+) -> None:
+    evidence = sound(Effect(tokens=pieces, usage=128), Effect(tokens=pieces, usage=128))
+    claimed = saying(evidence, Arm.CANDIDATE, rows(60, reasoning_tokens=thought, reasoning_chars=reasoning))
+    assert same_text(claimed, SUITE).tripped is trips
+
+
+def test_a_few_answers_with_hidden_reasoning_are_no_other_work() -> None:
+    evidence = sound(Effect(tokens=64, usage=128), Effect(tokens=64, usage=128))
+    assert not same_text(hiding(evidence, Arm.CANDIDATE, 64, 1), SUITE).tripped  # 8 of 480 answers, 0.8 % of the tokens
+    assert same_text(hiding(evidence, Arm.CANDIDATE, 64, 2), SUITE).tripped
+
+
 def only_thoughts(columns: RequestColumns) -> dict[str, Any]:
     chars = np.diff(columns.chunk_start) * CHARS
     return {"answer_chars": np.zeros(len(columns)), "reasoning_chars": chars}

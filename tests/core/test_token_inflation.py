@@ -182,9 +182,14 @@ def test_ten_pairs_are_needed(requests: int, known: bool) -> None:
 
 
 def test_reasoning_that_is_counted_and_not_sent_is_taken_off_the_tokens() -> None:
-    hidden = saying(
-        answered(replace(LONG, usage=200)), Arm.CANDIDATE, lambda c: {"reasoning_tokens": np.full(len(c), 100)}
-    )
+    def hide(columns: RequestColumns) -> dict[str, Any]:
+        return {"reasoning_tokens": np.full(len(columns), 100)}
+
+    hides = replace(LONG, usage=200)
+    hidden = saying(answered(hides), Arm.CANDIDATE, hide)
+    assert times(hidden) is None
+    assert same_text(hidden, SUITE).tripped
+    hidden = saying(saying(answered(hides, hides), Arm.CANDIDATE, hide), Arm.BASELINE, hide)
     assert times(hidden) is None
     assert not same_text(hidden, SUITE).tripped
     assert same_text(answered(replace(LONG, usage=200)), SUITE).tripped

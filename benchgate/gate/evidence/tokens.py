@@ -17,7 +17,7 @@ from benchgate.gate.comparison import paired_load
 from benchgate.gate.decision import Estimate
 from benchgate.gate.evidence.deployments import may_differ_in_vocabulary
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, FloatArray, IntArray, TokenSource
+from benchgate.model.records import ABSENT, BoolArray, FloatArray, IntArray, RequestColumns, TokenSource
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.stats.distributions import Limits, t_ppf
@@ -137,11 +137,25 @@ def _counted(execution: LoadObservation, source: TokenSource) -> FloatArray:
     """
     columns = execution.requests
     answer, reasoning = columns.answer_chars.astype(np.int64), columns.reasoning_chars.astype(np.int64)
-    hidden = np.where(reasoning == 0, np.maximum(columns.reasoning_tokens, 0), 0)
-    by_source = columns.token_source.are((source,))
-    known = succeeded(columns) & by_source & (answer != ABSENT) & (reasoning != ABSENT)
-    tokens = np.where(known, np.maximum(columns.output_tokens - hidden, 0), 0)
+    tokens = np.where(is_counted(columns, source), columns.output_tokens - hidden_reasoning(columns), 0)
     return np.column_stack([answer + reasoning, tokens, np.diff(columns.chunk_start)]).astype(np.float64)
+
+
+def is_counted(columns: RequestColumns, source: TokenSource) -> BoolArray:
+    """Return which requests were answered and have recorded text and a count of tokens from this source."""
+    recorded = (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
+    known: BoolArray = succeeded(columns) & columns.token_source.are((source,)) & recorded
+    return known
+
+
+def hidden_reasoning(columns: RequestColumns) -> IntArray:
+    """Return the reasoning tokens that each answer's usage counts without any text of them.
+
+    A piece of the stream has a token at least, so no more are hidden than usage counts beyond the pieces: a server
+    without a parser of reasoning sends it as the answer.
+    """
+    beyond = np.maximum(columns.output_tokens - np.diff(columns.chunk_start), 0)
+    return np.where(columns.reasoning_chars == 0, np.clip(columns.reasoning_tokens, 0, beyond), 0)
 
 
 def _log_ratio(

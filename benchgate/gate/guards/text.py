@@ -14,11 +14,19 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from benchgate.gate.comparison import by_adapter, load_of, paired_load
-from benchgate.gate.evidence.tokens import ROUNDING, LogRatio, TextRatios, same_rows, text_ratios
-from benchgate.gate.guards.base import A_LOAD, SPEED, Caution, NotApplicable, Violation, guard
+from benchgate.gate.evidence.tokens import (
+    ROUNDING,
+    LogRatio,
+    TextRatios,
+    hidden_reasoning,
+    is_counted,
+    same_rows,
+    text_ratios,
+)
+from benchgate.gate.guards.base import A_LOAD, SPEED, TOKENS, Caution, NotApplicable, Violation, guard
 from benchgate.gate.guards.load import is_significantly_more, with_all_stages
 from benchgate.model.deployment import Arm
-from benchgate.model.records import ABSENT, BoolArray, RequestColumns
+from benchgate.model.records import ABSENT, BoolArray, RequestColumns, TokenSource
 from benchgate.model.request_metrics import succeeded
 from benchgate.model.run import Evidence
 from benchgate.suite.schema import Suite, all_traffic, traffic_classes
@@ -26,6 +34,8 @@ from benchgate.suite.schema import Suite, all_traffic, traffic_classes
 _INFLATED = 1.10  # tokens counted per token shown by the text: beyond it the arm's numbers cannot be restated
 _MISSING = 0.75  # of the other arm's characters per token: no style explains less with the same vocabulary
 _SPARSE = 0.90  # the same ratio, which style may still explain
+_HIDDEN = 0.01  # largest difference of the shares of hidden reasoning that two sound servers show
+_EMPTY_BLOCK = 4  # tokens of `<think>`, a blank line, `</think>` and a blank line: no reasoning was hidden
 _TIMES = 2  # ratio of marked answers on one arm alone to the other alone; two sound models stay below
 _MOSTLY_BLANK = 0.5
 _MOSTLY_REPEATED = 0.9
@@ -46,9 +56,16 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
     significantly more than 1.10 times the tokens that its text shows. *Warns* if the candidate's tokens have
     significantly less than 0.9 times the characters. Not applicable below 10 such requests, or if the vocabularies may
     differ.
+
+    Reasoning that usage counts and the stream does not show cannot be checked. Tokens are invalidated too if its share
+    of one arm's output tokens is over 1 point higher, significantly in a stage or over all (exact McNemar, Bonferroni),
+    and the arm hides at least twice as many tokens per token that it shows. Less than twice *warns*. Up to four tokens
+    of an answer are an empty block of reasoning and do not count.
     """
-    sparse: Caution | None = None
-    compared = False
+    unshown = _other_hidden_reasoning(run, suite)
+    if isinstance(unshown, Violation):
+        return unshown
+    sparse, compared = unshown, False
     for place in all_traffic(suite):
         ratios = text_ratios(run, place.name, suite)
         if ratios is None:
@@ -66,9 +83,44 @@ def same_text(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicabl
             reason = f"stage {place.name}: {_less_text(ratios.chars_per_token, Arm.CANDIDATE, _SPARSE)}"
             remedy = "read answers of both arms: tokens with less text distort tokens per second and time per token"
             sparse = Caution(reason, remedy)
-    if compared:
+    if compared or sparse is not None:
         return sparse
     return NotApplicable("text and usage were not compared: too few answers have both, or vocabularies differ")
+
+
+def _other_hidden_reasoning(run: Evidence, suite: Suite) -> Violation | Caution | None:
+    caution: Caution | None = None
+    counted = with_all_stages({place.name: _hidden_counts(run, place.name) for place in all_traffic(suite)})
+    for title, (n, *more_on, of_baseline, of_candidate, hidden_b, hidden_c) in counted.items():
+        tokens, hidden = (of_baseline, of_candidate), (hidden_b, hidden_c)
+        shares = [part / max(1, whole) for part, whole in zip(hidden, tokens, strict=True)]
+        worse = int(shares[1] > shares[0])
+        other = 1 - worse
+        differs = is_significantly_more(more_on[worse], more_on[other], n, suite.gate.alpha / len(counted))
+        if not differs or shares[worse] - shares[other] <= _HIDDEN + ROUNDING:
+            continue
+        arm = tuple(Arm)[worse]
+        what = f"{shares[worse]:.0%} of the {arm.value}'s output tokens are reasoning that is not shown"
+        reason = f"{title}: {what}, and {shares[other]:.0%} of the {arm.other.value}'s (bound {_HIDDEN:.0%} apart)"
+        remedy = "let both servers send their reasoning, and give them equal reasoning settings"
+        if hidden[worse] * (tokens[other] - hidden[other]) >= _TIMES * hidden[other] * (tokens[worse] - hidden[worse]):
+            return Violation(reason, remedy, arm, invalidates=(SPEED, TOKENS))
+        caution = caution or Caution(reason, remedy)
+    return caution
+
+
+def _hidden_counts(run: Evidence, stage: str) -> tuple[int, ...]:
+    """Count answers of both arms, those with a larger share of hidden reasoning on each, tokens, and hidden ones."""
+    counts = np.zeros(7, dtype=np.int64)
+    for pair in paired_load(run, stage):
+        sides = [(o.requests, at) for o, at in zip(pair, same_rows(*pair), strict=True)]
+        both = np.logical_and(*(is_counted(columns, TokenSource.USAGE)[at] for columns, at in sides))
+        tokens = np.array([columns.output_tokens[at][both] for columns, at in sides])
+        hidden = np.array([hidden_reasoning(columns)[at][both] for columns, at in sides])
+        hidden = np.where(hidden > _EMPTY_BLOCK, hidden, 0)
+        larger = hidden * tokens[::-1] > hidden[::-1] * tokens
+        counts += np.array([both.sum(), *larger.sum(axis=1), *tokens.sum(axis=1), *hidden.sum(axis=1)])
+    return tuple(counts.tolist())
 
 
 def _contradiction(ratios: TextRatios, arm: Arm) -> str | None:
