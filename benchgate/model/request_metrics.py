@@ -273,11 +273,33 @@ def cached_ratio(*parts: RequestColumns) -> float | None:
     return _token_ratio([(part, part.cached_tokens, part.input_tokens) for part in parts])
 
 
-def distinct_arrivals(columns: RequestColumns) -> IntArray:
-    """Return the number of distinct arrival times of each request's output chunks; 0 without a chunk."""
+_OF_PACE = 1 / 20  # of an answer's mean time per token: what comes sooner after a chunk was sent with it
+_MOST_APART_NS = 1_000_000  # a model takes longer for a token, also in an answer that stood still for seconds
+
+
+def paced_arrivals(columns: RequestColumns) -> IntArray:
+    """Return the number of distinct arrivals of each request's output chunks, taking those as one that follow closely.
+
+    A server or proxy that holds an answer back sends the rest at once, each event a little after the one before. Closer
+    than 1 ms and 1/20 of the answer's mean time per token is no pace.
+    """
+    span_ns = _edge(columns, first=False) - _edge(columns, first=True)
+    mean_ns = span_ns / np.maximum(columns.output_tokens - 1, 1)
+    return distinct_arrivals(columns, np.minimum(_OF_PACE * mean_ns, _MOST_APART_NS))
+
+
+def distinct_arrivals(columns: RequestColumns, apart_ns: FloatArray | None = None) -> IntArray:
+    """Return the number of distinct arrival times of each request's output chunks; 0 without a chunk.
+
+    With `apart_ns`, a time per request, an arrival that follows the one before sooner is not distinct.
+    """
     if len(columns.chunk_ns) == 0:
         return np.zeros(len(columns), dtype=np.int64)
-    steps = np.concatenate([[0], np.cumsum(np.diff(columns.chunk_ns) > 0)])
+    gaps_ns = np.diff(columns.chunk_ns)
+    distinct = gaps_ns > 0
+    if apart_ns is not None:
+        distinct &= gaps_ns >= np.repeat(apart_ns, _chunk_counts(columns))[1:]
+    steps = np.concatenate([[0], np.cumsum(distinct)])
     starts, ends = columns.chunk_start[:-1], columns.chunk_start[1:] - 1
     last = len(columns.chunk_ns) - 1
     spanned = steps[np.clip(ends, 0, last)] - steps[np.clip(starts, 0, last)] + 1

@@ -22,12 +22,14 @@ from benchgate.gate.evidence.blocks import (
     require_pace,
     require_same_pieces,
 )
+from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import LoadObservation
 from benchgate.model.verdict import Outcome
 from tests.fakes.blocks import Blocks, block, both, compared, record
 from tests.fakes.estimates import refusal
+from tests.fakes.measured import SuiteText, measured
 
 P95, MEDIAN, MEAN = Measure("ttft", 0.95), Measure("ttft", 0.5), Measure("ttft", 0.5, "mean")
 Asked = Sequence[tuple[float | None, int]]
@@ -324,6 +326,68 @@ def test_a_fifth_more_of_one_arms_answers_may_come_in_larger_pieces(arm: Arm, mo
     told = other_pieces(seen(shares[Arm.BASELINE], Arm.BASELINE), seen(shares[Arm.CANDIDATE], Arm.CANDIDATE))
     assert (told is not None) is other
     assert told is None or (told.outcome is Outcome.INVALID and "in larger pieces than usual" in told.reason)
+
+
+def arriving(arm: Arm, gaps_ms: Sequence[float], answers: int = 20) -> LoadObservation:
+    """Answers whose pieces, one token each, come so long after each other."""
+    after_ns = np.concatenate([[0], np.cumsum(np.rint(np.array(gaps_ms) * 1e6))]).astype(np.int64)
+    records = [record(i, 0.02) for i in range(answers)]
+    records = [
+        replace(one, chunk_ns=chunks, end_ns=chunks[-1], output_tokens=len(chunks))
+        for one in records
+        for chunks in [tuple((one.chunk_ns[0] + after_ns).tolist())]
+    ]
+    return replace(block(arm, 0, [0.02]), requests=RequestColumns.pack(records))
+
+
+def test_answers_that_stand_still_and_are_replayed_at_the_end_are_not_promoted() -> None:
+    """Events 50 us apart give a time between tokens of 0.05 ms instead of 10 ms."""
+    suite = SuiteText([{"metric": "itl", "margin": "10%"}, {"metric": "error_rate", "max": "5%"}]).suite()
+    sound = measured(suite)
+    assert judge(suite, sound).outcome is Outcome.PASS
+
+    def replayed(one: LoadObservation) -> LoadObservation:
+        chunks = one.requests.chunk_ns.reshape(len(one.requests), -1).copy()
+        chunks[:, 1:] = chunks[:, -1:] - 50_000 * np.arange(chunks.shape[1] - 1)[::-1]
+        return replace(one, requests=replace(one.requests, chunk_ns=chunks.reshape(-1)))
+
+    load = tuple(replayed(one) if one.arm is Arm.CANDIDATE else one for one in sound.load)
+    verdict = judge(suite, replace(sound, load=load))
+    assert verdict.outcome is Outcome.INVALID
+    assert "480 of 480 answers of the candidate came in one or two pieces" in verdict.checks[0].reason
+
+
+STEADY = [10.0] * 39
+
+
+@pytest.mark.parametrize(
+    ("gaps_ms", "merged"),
+    [
+        ([200.0, *[0.05] * 19] * 2, True),  # standing still twice
+        ([200.0, *[0.05] * 19, *[10.0] * 20], True),
+        ([20.0, 0.4] * 20, True),  # two events for each step of the model
+        ([20.0, 0.6] * 20, False),  # more than a twentieth of 10 ms
+        ([100.0, *[2.0] * 19] * 2, False),  # prompts of others were read in between
+        ([4000.0, *[1.0] * 39], False),  # a preempted answer of a quick model
+        ([4000.0, *[0.99] * 39], True),
+    ],
+)
+@pytest.mark.parametrize("arm", Arm)
+def test_pieces_that_follow_closely_came_together(arm: Arm, gaps_ms: Sequence[float], merged: bool) -> None:
+    one, other = arriving(arm, gaps_ms), arriving(arm.other, STEADY)
+    theirs, ours = (one, other) if arm is Arm.BASELINE else (other, one)
+    assert (other_pieces(theirs, ours) is not None) is merged
+    assert unpaced("itl", 0.5, [one]) is (merged and gaps_ms[0] == 4000)
+
+
+@pytest.mark.parametrize("delay_ms", [0.5, 1.0, 2.0, 4.0])
+def test_delays_of_a_busy_server_keep_the_pieces_apart(delay_ms: float) -> None:
+    """Each token waits for the event loop, a few of them three times as long, and none overtakes another."""
+    generator = np.random.default_rng(1)
+    waits = generator.exponential(delay_ms, 2000) * np.where(generator.random(2000) < 0.05, 3, 1)
+    arrivals = np.maximum.accumulate(np.arange(2000) * 10.0 + waits)
+    late = arriving(Arm.CANDIDATE, np.diff(arrivals).tolist(), 1)
+    assert other_pieces(arriving(Arm.BASELINE, [10.0] * 1999, 1), late) is None
 
 
 def test_an_arm_that_answered_nothing_has_no_pieces() -> None:

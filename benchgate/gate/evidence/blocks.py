@@ -62,7 +62,7 @@ def require_pace(metric: str, q: float, stage: str, blocks: Sequence[LoadObserva
     for columns in (block.requests for block in blocks):
         ok = succeeded(columns)
         # no TPOT, or a long answer that a proxy or server sent in two pieces
-        held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.distinct_arrivals(columns) <= 2)
+        held_back = (columns.output_tokens >= _LONG_TOKENS) & (request_metrics.paced_arrivals(columns) <= 2)
         without += int(np.count_nonzero(ok & (np.isnan(request_metrics.tpot_s(columns)) | held_back)))
         answered += int(np.count_nonzero(ok))
     if answered > 0 and without > _UNPACED_OF_TAIL * (1 - q) * answered:
@@ -84,7 +84,7 @@ def require_same_pieces(evidence: Evidence, stage: str, *, of_candidate: bool = 
         answers: list[FloatArray] = [np.empty(0)]
         for columns in (block.requests for block in load_of(evidence, stage, arm).values()):
             ok = succeeded(columns)
-            answers.append(columns.output_tokens[ok] / request_metrics.distinct_arrivals(columns)[ok])
+            answers.append(columns.output_tokens[ok] / request_metrics.paced_arrivals(columns)[ok])
         per_arrival[arm] = np.concatenate(answers)
     baseline, candidate = per_arrival[Arm.BASELINE], per_arrival[Arm.CANDIDATE]
     theirs, ours = request_metrics.quantile(baseline, 0.5), request_metrics.quantile(candidate, 0.5)
