@@ -99,6 +99,7 @@ def answered(requests: int, chunks: int, slower: float, generator: np.random.Gen
         redundancy_percent=np.full(requests, 30, dtype=np.int8),
         tool_calls=np.zeros(requests, dtype=np.int16),
         ramp=np.zeros(requests, dtype=np.int8),
+        first_visible=np.ones(requests, dtype=np.int8),
         session=none,
         token_source=TextColumn(("usage", None), failed.astype(np.int32)),
         finish_reason=told,

@@ -36,6 +36,7 @@ class Metric:
     over_stage: bool = False  # a stage may be held against another one
     advisory: bool = False  # a check of it is not required unless it says so: what it shows is no loss by itself
     timed: bool = False  # it depends on how fast the client was: a load generator that falls behind invalidates it
+    from_first: bool = False  # it depends on when the first output chunk came
     counts_tokens: bool = False  # it divides by, or adds up, a server's own count of output tokens
     per_token: bool = False  # values of two deployments compare only where a token is the same unit in both
     restated: bool = False  # its token counts are taken from the text where that contradicts the server's usage
@@ -45,13 +46,14 @@ class Metric:
 
 
 def _latency(
-    name: str, title: str, *, streamed: bool = False, paced: bool = False, counts_tokens: bool = False,
-    requires: str = "",
+    name: str, title: str, *, streamed: bool = False, paced: bool = False, from_first: bool = False,
+    counts_tokens: bool = False, requires: str = "",
 ) -> Metric:  # fmt: skip
     return Metric(
         name, title, "load", "stage", "latency", Unit.SECONDS, "duration", ("max",), "percent",
-        streamed=streamed or paced, paced=paced, over_stage=True, timed=True, counts_tokens=counts_tokens,
-        per_token=paced, restated=counts_tokens, cumulative=True, worse="slower", requires=requires,
+        streamed=streamed or paced, paced=paced, over_stage=True, timed=True, from_first=from_first,
+        counts_tokens=counts_tokens, per_token=paced, restated=counts_tokens, cumulative=True, worse="slower",
+        requires=requires,
     )  # fmt: skip
 
 
@@ -63,10 +65,11 @@ def _throughput(name: str, title: str, unit: Unit, *, counts_tokens: bool = Fals
     )  # fmt: skip
 
 
-def _cost(name: str, title: str, requires: str = "") -> Metric:
+def _cost(name: str, title: str, requires: str = "", *, from_first: bool = False) -> Metric:
     return Metric(
         name, title, "load", "stage", "cost", Unit.USD, "money", ("max",), "percent",
-        timed=True, counts_tokens=True, per_token=True, restated=True, cumulative=True, worse="dearer tokens",
+        timed=True, from_first=from_first, counts_tokens=True, per_token=True, restated=True, cumulative=True,
+        worse="dearer tokens",
         requires=f"`price` or `token_prices` of both deployments{requires}; for `max` of the candidate",
     )  # fmt: skip
 
@@ -77,7 +80,8 @@ def _share(
     of_time = name == "goodput"
     return Metric(
         name, title, "load", "stage", "share", Unit.RATIO, "percentage", bounds, "points",
-        higher_is_better=higher_is_better, over_stage=True, timed=of_time, counts_tokens=of_time, cumulative=True,
+        higher_is_better=higher_is_better, over_stage=True, timed=of_time, from_first=of_time,
+        counts_tokens=of_time, cumulative=True,
         worse=worse, requires=requires,
     )  # fmt: skip
 
@@ -95,9 +99,9 @@ def _telemetry(
 
 _BOTH: tuple[Bound, ...] = ("max", "min")
 _ROWS = (
-    _latency("ttft", "Time to first token"),
-    _latency("ttfot", "Time to first answer token", streamed=True),
-    _latency("tpot", "Time per output token", paced=True, counts_tokens=True),
+    _latency("ttft", "Time to first token", from_first=True),
+    _latency("ttfot", "Time to first answer token", streamed=True, from_first=True),
+    _latency("tpot", "Time per output token", paced=True, from_first=True, counts_tokens=True),
     _latency("itl", "Inter-token latency", paced=True),
     _latency("e2e", "End-to-end latency"),
     _latency("session_e2e", "Duration of a session", requires="a workload with `sessions` or `session`"),
@@ -110,7 +114,7 @@ _ROWS = (
         counts_tokens=True, per_token=True, worse="longer or shorter answers to the same prompts",
     ),
     _cost("usd_per_million_output_tokens", "$ per million output tokens"),
-    _cost("usd_per_million_good_tokens", "$ per million good tokens", ", and `slo`"),
+    _cost("usd_per_million_good_tokens", "$ per million good tokens", ", and `slo`", from_first=True),
     _share("goodput", "Goodput", ("min",), "fewer good requests", "`slo`", higher_is_better=True),
     _share("error_rate", "Error rate", ("max",), "more failures"),
     _share("rejected", "Requests rejected", _BOTH, "more requests turned away"),
@@ -124,12 +128,13 @@ _ROWS = (
     ),
     Metric(
         "capacity", "Capacity", "load", "run", unit=Unit.REQUESTS_PER_S, bound_type="level", bounds=("min",),
-        margin="percent", higher_is_better=True, timed=True, counts_tokens=True, worse="a lower capacity",
+        margin="percent", higher_is_better=True, timed=True, from_first=True, counts_tokens=True,
+        worse="a lower capacity",
         requires="`load.capacity` and `slo`",
     ),
     Metric(
         "knee", "Requests in flight at the knee", "load", "sweep", unit=Unit.COUNT, bound_type="whole number",
-        bounds=_BOTH, timed=True, counts_tokens=True, requires="five closed-loop stages",
+        bounds=_BOTH, timed=True, from_first=True, counts_tokens=True, requires="five closed-loop stages",
     ),
     _telemetry("kv_usage_after", "KV cache held afterwards", "percentage", ("max",)),
     _telemetry("prefix_hit_rate", "Prefix cache hit rate", "percentage", _BOTH, higher_is_better=True),
@@ -143,7 +148,8 @@ _ROWS = (
     ),
     Metric(
         "joules_per_token", "Energy per good output token", "load", "stage", "telemetry", Unit.JOULES, "energy",
-        ("max",), advisory=True, timed=True, counts_tokens=True, restated=True, requires="telemetry of accelerators",
+        ("max",), advisory=True, timed=True, from_first=True, counts_tokens=True, restated=True,
+        requires="telemetry of accelerators",
     ),
     Metric(
         "cold_start", "From start-up to the first good completion", "start", "run", unit=Unit.SECONDS,

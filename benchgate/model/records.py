@@ -34,7 +34,7 @@ ColumnMap = Mapping[str, "npt.NDArray[Any] | Sequence[str | None]"]
 OPTIONAL_COLUMNS = (
     "first_answer_ns", "reasoning_tokens", "cached_tokens", "valid", "left", "tokenless", "connecting_ns",
     "answer_chars", "reasoning_chars", "redundancy_percent", "tool_calls", "ramp", "answer_model",
-    "session", "region",
+    "session", "region", "first_visible",
 )  # fmt: skip
 """Columns of requests missing in runs of earlier versions."""
 NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
@@ -43,6 +43,7 @@ NARROW_TYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
         "left": np.int8,
         "tokenless": np.int8,
         "ramp": np.int8,
+        "first_visible": np.int8,
         "redundancy_percent": np.int8,
         "tool_calls": np.int16,
         "answer_chars": np.int32,
@@ -212,6 +213,7 @@ class RequestRecord:
     answer_model: str | None = None  # model named in the answer
     session: int | None = None  # number of the first request of its conversation or agent session
     region: str | None = None  # where it was sent from; None for a load without regions
+    first_visible: bool | None = None  # its first output chunk has a visible character; None if it has no text
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -220,7 +222,7 @@ class RequestColumns:
 
     Integer columns are int64, or the type in `NARROW_TYPES`, with ABSENT (-1) for None.
     `chunk_ns[chunk_start[i]:chunk_start[i+1]]` are the output chunks of row i, so `chunk_start` has one element more
-    than there are rows. `valid`, `left`, `tokenless` and `ramp` are 1 for yes and 0 for no. Columns of
+    than there are rows. `valid`, `left`, `tokenless`, `ramp` and `first_visible` are 1 for yes and 0 for no. Columns of
     `OPTIONAL_COLUMNS` missing in runs of earlier versions are ABSENT, `ramp` is 0.
     """
 
@@ -246,6 +248,7 @@ class RequestColumns:
     redundancy_percent: NarrowArray
     tool_calls: NarrowArray
     ramp: NarrowArray
+    first_visible: NarrowArray
     session: IntArray
     token_source: TextColumn
     finish_reason: TextColumn

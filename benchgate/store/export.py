@@ -40,7 +40,7 @@ from benchgate.store.stored_run import RAW, WholeRun, read_whole
 from benchgate.system import OWNER_ONLY, atomic_file, lacking
 
 Record = dict[str, Any]
-_TRUTHS = ("valid", "left", "tokenless", "ramp")
+_TRUTHS = ("valid", "left", "tokenless", "ramp", "first_visible")
 _LATENCIES = {
     **{f"{name}_s": of for name, of in request_metrics.REQUEST_LATENCIES.items()},
     "ttft_sent_s": request_metrics.ttft_sent_s,

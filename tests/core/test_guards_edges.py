@@ -254,8 +254,8 @@ def test_a_task_of_the_suite_that_nobody_ran_is_missed_on_both_arms() -> None:
 
 OF_THE_LOAD = [
     "load-as-planned", "times-possible", "client-keeps-up", "one-client", "sent-once", "prompts-alike", "tokens-alike",
-    "tokens-plausible", "answers-not-too-long", "text-not-degenerate", "answers-there", "same-text", "model-names",
-    "same-work", "load-not-cached", "order-does-not-matter",
+    "tokens-plausible", "answers-not-too-long", "text-not-degenerate", "answers-there",
+    "first-token-visible", "same-text", "model-names", "same-work", "load-not-cached", "order-does-not-matter",
     "failures-judged",
 ]  # fmt: skip
 OF_THE_EVALS = [
@@ -266,7 +266,7 @@ OF_TELEMETRY = ["server-kept-running", "server-alone", "cache-cold"]
 OF_THE_SHADOW = ["shadow-not-empty", "shadow-not-refused", "shadow-not-cached"]
 APART = [
     "prompts-alike", "tokens-alike", "answers-not-too-long", "same-work", "load-not-cached",
-    "text-not-degenerate", "answers-there", "same-text", "failures-judged",
+    "text-not-degenerate", "answers-there", "first-token-visible", "same-text", "failures-judged",
 ]  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def test_a_missing_column_is_an_error() -> None:
 
 def test_a_column_that_was_not_kept_from_the_beginning_reads_as_absent() -> None:
     later = {"first_answer_ns": 7, "reasoning_tokens": 1, "cached_tokens": 2, "valid": True, "left": True}
-    others = {"tokenless": True, "connecting_ns": 3}
+    others = {"tokenless": True, "connecting_ns": 3, "first_visible": True}
     packed = RequestColumns.pack([replace(record(0, (7,)), **later, **others)])  # type: ignore[arg-type]
     stored = {name: column for name, column in packed.to_columns().items() if name not in (*later, *others)}
     read = RequestColumns.from_columns(stored)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.guards.base import SPEED, TOKENS, invalidated_by, metric_kinds
+from benchgate.gate.guards.base import FIRST, SPEED, TOKENS, invalidated_by, metric_kinds
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns
 from benchgate.model.run import Evidence
@@ -107,11 +107,13 @@ SPEEDS = [
     "ttft", "tpot", "e2e", "output_throughput", "request_throughput", "goodput", "capacity", "knee",
 ]  # fmt: skip
 COUNTED = {"tpot", "output_throughput", "output_length", "goodput", "capacity", "knee"}
+BY_FIRST = {"ttft", "tpot", "goodput", "capacity", "knee"}
 
 
 @pytest.mark.parametrize("metric", [*SPEEDS, "output_length", "error_rate"])
-def test_what_is_measured_in_time_or_counted_in_tokens_is_invalidated_as_such(metric: str) -> None:
+def test_what_is_measured_in_time_from_the_first_token_or_in_tokens_is_invalidated_as_such(metric: str) -> None:
     kinds = {"load"} | ({SPEED} if metric in SPEEDS else set()) | ({TOKENS} if metric in COUNTED else set())
+    kinds |= {FIRST} if metric in BY_FIRST else set()
     assert metric_kinds(metric) == kinds
 
 

@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from benchgate.gate.comparison import compare
-from benchgate.gate.guards.base import LOAD, SPEED, TOKENS, compared, invalidated_by
+from benchgate.gate.guards.base import FIRST, LOAD, SPEED, TOKENS, compared, invalidated_by
 from benchgate.gate.guards.load import tokens_alike
-from benchgate.gate.guards.text import answers_there, same_text, text_not_degenerate
+from benchgate.gate.guards.text import answers_there, first_token_visible, same_text, text_not_degenerate
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, RequestColumns, TokenSource
-from benchgate.model.run import Evidence
+from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.verdict import GuardResult, Outcome
+from benchgate.suite.error_budget import ErrorBudget
 from benchgate.suite.schema import Suite
-from tests.fakes.answer_texts import CHARS, plain, saying
+from tests.fakes.answer_texts import CHARS, columns_of, plain, saying
 from tests.fakes.apart import alone
 from tests.fakes.guards import of_untied_runs
 from tests.fakes.measured import Effect, SuiteText, measured
@@ -420,6 +421,95 @@ def test_embeddings_have_no_text_to_examine() -> None:
     known = {guard.id: guard.known for guard in judge(INFER, vectors).guards}
     for name in ("same-work", "load-not-cached", "answers-there", "text-not-degenerate"):
         assert not known[name]
+
+
+def beginning_blank(evidence: Evidence, arm: Arm, count: int, earlier_ms: float) -> Evidence:
+    """The first piece of so many answers of every block is blank, and came so much earlier."""
+
+    def change(columns: RequestColumns) -> dict[str, Any]:
+        blank = np.arange(len(columns)) < count
+        chunks = columns.chunk_ns.copy()
+        chunks[columns.chunk_start[:-1][blank]] -= round(earlier_ms * 1e6)
+        return {"chunk_ns": chunks, "first_visible": np.where(blank, 0, columns.first_visible)}
+
+    return saying(evidence, arm, change)
+
+
+def shown(candidate: Effect = TEN, baseline: Effect = TEN) -> Evidence:
+    """All answers begin with visible text."""
+    evidence = sound(candidate, baseline)
+    for arm in Arm:
+        evidence = saying(evidence, arm, lambda columns: {"first_visible": np.ones(len(columns))})
+    return evidence
+
+
+def test_a_blank_piece_before_the_model_has_written_is_not_promoted() -> None:
+    """The candidate takes twice as long to its first token, and sends a blank at once."""
+
+    def later(one: LoadObservation) -> LoadObservation:
+        columns = one.requests
+        moved = columns_of(one, chunk_ns=columns.chunk_ns + 50_000_000, end_ns=columns.end_ns + 50_000_000)
+        return replace(moved, window_s=one.window_s + 0.05)
+
+    late = shown()
+    late = replace(late, load=tuple(later(o) if o.arm is Arm.CANDIDATE else o for o in late.load))
+    assert judge(SUITE, late).outcome is Outcome.BLOCK
+    verdict = judge(SUITE, beginning_blank(late, Arm.CANDIDATE, 60, 99))
+    assert verdict.outcome is Outcome.INVALID
+    (guard,) = [guard for guard in verdict.guards if guard.tripped]
+    assert (guard.id, guard.invalidates) == ("first-token-visible", (FIRST,))
+    assert "480 of 480 answers of the candidate alone begin with blank text, long before the next" in guard.reason
+
+
+@pytest.mark.parametrize("arm", Arm)
+@pytest.mark.parametrize(("earlier_ms", "trips"), [(0, False), (9, False), (11, True), (45, True)])
+def test_a_blank_first_token_of_one_model_only_warns(arm: Arm, earlier_ms: float, trips: bool) -> None:
+    """Tokens are 10 ms apart, and vary by 2 %: a second one that comes after less than 20 ms is as any other."""
+    found = first_token_visible(beginning_blank(shown(), arm, 60, earlier_ms), SUITE)
+    assert (found.tripped, found.warns) == (trips, not trips)
+    assert not trips or found.invalidates == invalidated_by(arm, FIRST)
+
+
+def test_models_that_both_begin_with_a_blank_line_are_alike() -> None:
+    for count in (60, 50):
+        both = beginning_blank(beginning_blank(shown(), Arm.BASELINE, count, 20), Arm.CANDIDATE, count, 20)
+        found = first_token_visible(both, SUITE)
+        assert (found.tripped, found.warns, found.known) == (False, False, True)
+
+
+def test_blank_pieces_that_are_somewhat_more_frequent_warn() -> None:
+    def last(columns: RequestColumns) -> dict[str, Any]:
+        chosen = np.arange(len(columns)) >= 49
+        chunks = columns.chunk_ns.copy()
+        chunks[columns.chunk_start[:-1][chosen]] -= 20_000_000
+        return {"chunk_ns": chunks, "first_visible": np.where(chosen, 0, 1)}
+
+    evidence = saying(beginning_blank(shown(), Arm.CANDIDATE, 20, 20), Arm.BASELINE, last)
+    found = first_token_visible(evidence, SUITE)
+    assert (found.tripped, found.warns) == (False, True)
+    assert "20 of 480" not in found.reason and "160 of 480 answers of the candidate alone" in found.reason
+
+
+@pytest.mark.parametrize(("tokens", "trips"), [(1, False), (2, True), (3, True)])
+def test_a_blank_piece_before_one_other_is_early_and_a_blank_answer_is_not(tokens: int, trips: bool) -> None:
+    evidence = shown(Effect(tokens=tokens), Effect(tokens=tokens))
+    found = first_token_visible(beginning_blank(evidence, Arm.CANDIDATE, 60, 20), SUITE)
+    assert (found.tripped, found.warns) == (trips, not trips)
+
+
+def test_failed_requests_begin_with_nothing() -> None:
+    evidence = shown(Effect(failed=60))
+    assert not first_token_visible(beginning_blank(evidence, Arm.BASELINE, 60, 20), SUITE).known
+
+
+def test_blank_pieces_are_examined_where_they_are_recorded_and_decide_a_check() -> None:
+    assert not first_token_visible(sound(), SUITE).known
+    blank = beginning_blank(shown(), Arm.CANDIDATE, 60, 20)
+    by_the_end = SuiteText([{"metric": "e2e", "margin": "10%"}, ERRORS]).suite()
+    assert not first_token_visible(blank, by_the_end).known
+    budget = {"objective": "99.5%", "window": "30d", "spent": "0%", "stage": "c4", "metric": "goodput"}
+    counted = by_the_end.model_copy(update={"error_budget": ErrorBudget.model_validate(budget)})
+    assert first_token_visible(blank, counted).tripped
 
 
 def test_two_runs_that_measured_their_candidate_alone_are_compared_by_what_they_said() -> None:

@@ -99,6 +99,60 @@ def test_visible_characters_of_a_stream_are_counted(name: str, ascii_only: bool)
     assert content([b"".join(reads)]) == expected  # as a gateway merges events
 
 
+CALLED = {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}
+
+
+@pytest.mark.parametrize(
+    ("first", "visible"),
+    [
+        ({"content": "A"}, True),
+        ({"content": " "}, False),
+        ({"content": "\u200b"}, False),
+        ({"content": "\n"}, False),
+        ({"content": " A"}, True),
+        ({"reasoning_content": "\n"}, False),
+        ({"reasoning_content": "Hm"}, True),
+        ({"refusal": "no"}, True),
+        (CALLED, True),
+    ],
+)
+def test_the_first_piece_may_be_blank(first: Event, visible: bool) -> None:
+    """Whatever comes after it, and whether reads are taken by themselves, skipped or merged."""
+    for after in (
+        [said("content", "B")] * 3,
+        [said("content", " ")] * 3,
+        [said("reasoning", "B"), said("content", " ")],
+    ):
+        reads = streamed(delta(role="assistant", content=""), delta(**first), *after)
+        asks = ModelRequest("chat", {}, 8, fields={"tools": [{"type": "function", "function": {"name": "f"}}]})
+        assert record_of(reads, asks).first_visible is visible
+        assert record_of([b"".join(reads)], asks).first_visible is visible
+
+
+def test_the_first_piece_of_other_shapes_may_be_blank() -> None:
+    for text, visible in ((" a", True), (" ", False)):
+        blocks = [
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": one}}
+            for one in (text, "b")
+        ]
+        assert record_of(sse(*blocks), ModelRequest("messages", {}, 8)).first_visible is visible
+        parts = [{"type": "response.output_text.delta", "delta": one} for one in (text, "b")]
+        assert record_of(sse(*parts), ModelRequest("responses", {}, 8)).first_visible is visible
+        tokens = [{"token": {"text": one, "special": False}} for one in (text, "b")]
+        assert record_of(sse(*tokens), ModelRequest("generate", {}, 8)).first_visible is visible
+        outputs = [{"model_name": "m", "model_version": "1", "text_output": one} for one in (text, "b", "c")]
+        assert record_of(sse(*outputs), ModelRequest("triton-generate", {}, 8)).first_visible is visible
+        assert record_of(document({"content": text}), DOCUMENT).first_visible is visible
+
+
+def test_output_without_text_begins_with_nothing_visible_or_blank() -> None:
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "redacted_thinking", "data": "x"}}
+    assert record_of(sse(block), ModelRequest("messages", {}, 8)).first_visible is None
+    vectors = json.dumps({"data": [{"index": 0, "embedding": [0.5]}]}).encode()
+    assert record_of([vectors], ModelRequest("embeddings", {}, None, stream=False)).first_visible is None
+    assert record_of(streamed(), status=500).first_visible is None
+
+
 def test_visible_characters_of_other_shapes_are_counted() -> None:
     completion = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("a ", "bc")]
     last = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}

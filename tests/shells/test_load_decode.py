@@ -71,6 +71,7 @@ def test_timeline_counts_output_chunks_and_ends_at_the_finish_event() -> None:
         answer_chars=2,
         reasoning_chars=0,
         tool_calls=0,
+        first_visible=True,
     )
 
 

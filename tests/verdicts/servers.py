@@ -119,6 +119,8 @@ def request_columns(
     end = first + gap * steps + late * (steps % 2)
     sent = np.where(first_good(s.early), end + 5 * MS, sent)
     streamed = ok & (not s.tokenless)
+    text = s.text or {}
+    early = np.where(first_good(text.get("begun", 0)), text.get("begun_ms", 0.0) * MS, 0.0)
     usage = streamed & ~first_good(s.uncounted) & (s.counted_by == "usage")
     status = [200 if error is None else _STATUS.get(error, _ABSENT) for error in errors]
     names: Sequence[str | None] = s.model_names or [None]
@@ -133,7 +135,10 @@ def request_columns(
         "reconnects": first_good(s.resent).astype(np.int64),
         "chunk_start": start,
         "chunk_ns": (
-            np.repeat(first, pieces) + step * np.repeat(gap, pieces) + np.repeat(late, pieces) * (step % 2)
+            np.repeat(first, pieces)
+            + step * np.repeat(gap, pieces)
+            + np.repeat(late, pieces) * (step % 2)
+            - np.repeat(early, pieces) * (step == 0)
         ).astype(np.int64),
         "first_answer_ns": known(first + gap * np.minimum(s.reasoning, steps), streamed & (s.reasoning < tokens)),
         "cached_tokens": known(s.cached_tokens),
@@ -173,19 +178,23 @@ def _answers(s: Server, n: int, good: int) -> tuple[npt.NDArray[np.int64], list[
 
 
 def _texts(s: Server, ok: Truths, pieces: Any, first_good: Callable[[int], Truths]) -> Columns:
-    """Return what is known of the texts. Words: `chars` of a chunk; numbers of requests whose text is `blank` or
-    `repeated`, and of those that reason and do not answer, `silent`.
+    """Return what is known of the texts. Words: `chars` of a chunk; `hidden` tokens of reasoning that is not sent.
+
+    Numbers of requests whose text is `blank` or `repeated`, of those that reason and do not answer, `silent`, that call
+    a tool, `called`, and that begin with blank text, `begun`, which came `begun_ms` early.
     """
     if s.text is None:
         return {}
-    words = {"chars": 5, "blank": 0, "repeated": 0, "silent": 0, **s.text}
+    words = {"chars": 5, "blank": 0, "repeated": 0, "silent": 0, "called": 0, "begun": 0, "hidden": 0, **s.text}
     silent = first_good(words["silent"])
     chars = np.where(first_good(words["blank"]), 0, pieces * words["chars"])
     columns = {
         "answer_chars": np.where(silent, 0, chars),
         "reasoning_chars": np.where(silent, chars, 0),
         "redundancy_percent": np.where(first_good(words["repeated"]), 95, 20),
-        "tool_calls": np.zeros(len(ok)),
+        "tool_calls": first_good(words["called"]),
+        "first_visible": ~first_good(words["begun"]),
+        "reasoning_tokens": np.full(len(ok), words["hidden"]),
     }
     return {name: np.where(ok, column, _ABSENT).astype(np.int32) for name, column in columns.items()}
 

@@ -28,8 +28,9 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
     client.load_as_planned, client.times_possible, client.client_keeps_up, client.one_client,
     # both arms' responses to the load, the most specific text guards first
     load.sent_once, load.prompts_alike, load.tokens_alike, load.tokens_plausible, load.answers_not_too_long,
-    roofline.pace_possible, text.text_not_degenerate, text.answers_there, text.same_text, text.model_names,
-    load.same_work, caches.load_not_cached, caches.order_does_not_matter, load.failures_judged, load.background_alike,
+    roofline.pace_possible, text.text_not_degenerate, text.answers_there, text.first_token_visible, text.same_text,
+    text.model_names, load.same_work, caches.load_not_cached, caches.order_does_not_matter, load.failures_judged,
+    load.background_alike,
     # the servers
     server.server_kept_running, server.server_alone, server.cache_cold, arms.arms_alike, arms.two_deployments,
     # the shadow comparison
@@ -39,7 +40,7 @@ RUN_GUARDS: tuple[Guard[Evidence], ...] = (
 
 UNTIED_GUARDS: tuple[Guard[Evidence], ...] = (
     load.prompts_alike, load.tokens_alike, load.answers_not_too_long, load.same_work, caches.load_not_cached,
-    text.text_not_degenerate, text.answers_there, text.same_text, load.failures_judged,
+    text.text_not_degenerate, text.answers_there, text.first_token_visible, text.same_text, load.failures_judged,
     load.background_alike,
 )  # fmt: skip
 """Guards that compare two candidates' requests when their runs share no live baseline."""

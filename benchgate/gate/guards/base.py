@@ -16,6 +16,7 @@ LOAD = "load"
 QUALITY = "quality"
 SHADOW = "shadow"
 SPEED = "speed"  # latencies, throughputs and goodput: a late client distorts them without changing any response
+FIRST = "first-token"  # metrics that depend on when the first output chunk came
 TOKENS = "tokens"  # metrics that divide by, or sum, the server's count of output tokens
 EVERYTHING = (LOAD, QUALITY, "divergence", SHADOW)
 
@@ -35,19 +36,22 @@ def invalidated_by(arm: Arm, *kinds: str) -> tuple[str, ...]:
     return kinds if arm is Arm.CANDIDATE else compared(*kinds)
 
 
-OWN_LOAD_KINDS = frozenset({LOAD, SPEED, TOKENS})
+OWN_LOAD_KINDS = frozenset({LOAD, SPEED, FIRST, TOKENS})
 ALL_LOAD_KINDS = OWN_LOAD_KINDS | {*compared(*OWN_LOAD_KINDS)}
 """Kinds of load checks: of the candidate's own values, and comparisons."""
 
 SPEED_METRICS = frozenset(names_of(lambda metric: metric.timed))
+FIRST_METRICS = frozenset(names_of(lambda metric: metric.from_first))
 TOKEN_METRICS = frozenset(names_of(lambda metric: metric.counts_tokens))
 
 
 def metric_kinds(metric: str) -> frozenset[str]:
-    """Return the kinds of a metric: its family, and speed or tokens."""
+    """Return the kinds of a metric: its family, and speed, first token or tokens."""
     kinds: set[str] = {METRICS[metric].family}
     if metric in SPEED_METRICS:
         kinds.add(SPEED)
+    if metric in FIRST_METRICS:
+        kinds.add(FIRST)
     if metric in TOKEN_METRICS:
         kinds.add(TOKENS)
     return frozenset(kinds)

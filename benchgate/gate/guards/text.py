@@ -23,7 +23,17 @@ from benchgate.gate.evidence.tokens import (
     same_rows,
     text_ratios,
 )
-from benchgate.gate.guards.base import A_LOAD, SPEED, TOKENS, Caution, NotApplicable, Violation, guard
+from benchgate.gate.guards.base import (
+    A_LOAD,
+    FIRST,
+    FIRST_METRICS,
+    SPEED,
+    TOKENS,
+    Caution,
+    NotApplicable,
+    Violation,
+    guard,
+)
 from benchgate.gate.guards.load import is_significantly_more, with_all_stages
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, BoolArray, RequestColumns, TokenSource
@@ -163,6 +173,49 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
         ),
     }
     return _more_marked(run, suite, kinds, remedy)
+
+
+@guard(
+    "first-token-visible",
+    "no arm alone begins its answers with blank text",
+    invalidates=FIRST,
+    by_arm=True,
+    needs=A_LOAD,
+)
+def first_token_visible(run: Evidence, suite: Suite) -> Violation | Caution | NotApplicable | None:
+    """Flag an arm whose answers begin with blank text before the model has written: its first token comes too early.
+
+    The rule of `answers-there`, for answers whose first output chunk has no visible character and whose second comes
+    after more than twice the mean time between later ones. If the second comes sooner, the blank text may be a token of
+    the model, and the guard only *warns*. Not applicable if no check depends on the first chunk.
+    """
+    budget = () if suite.error_budget is None else (suite.error_budget.metric,)
+    if FIRST_METRICS.isdisjoint((*budget, *(check.metric for check in suite.gate.checks))):
+        return NotApplicable("no check depends on when the first token came")
+    remedy = (
+        "find out what sends blank text first, and switch it off: a gateway that keeps connections alive, a template"
+    )
+    early = _more_marked(run, suite, {"begin with blank text, long before the next": _blank_early}, remedy)
+    if isinstance(early, Violation | Caution):
+        return early
+    blank = _more_marked(run, suite, {"begin with blank text": _blank_first}, remedy)
+    return Caution(blank.reason, remedy) if isinstance(blank, Violation) else blank
+
+
+def _blank_first(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
+    return columns.first_visible == 0, succeeded(columns) & (columns.first_visible != ABSENT)
+
+
+def _blank_early(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
+    blank, known = _blank_first(columns)
+    chunks, rows = np.diff(columns.chunk_start), np.flatnonzero(blank & known)
+    begin = columns.chunk_start[rows]
+    first, second, last = (
+        columns.chunk_ns[begin + np.minimum(at, chunks[rows] - 1)] for at in (0, 1, chunks[rows] - 1)
+    )
+    early = np.zeros(len(columns), dtype=np.bool_)
+    early[rows] = (second - first) * np.maximum(chunks[rows] - 2, 1) > _TIMES * (last - second)
+    return early, known
 
 
 @guard(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pydantic_core import from_json
 
 from benchgate.model.records import ACCEPTED_FINISH
+from benchgate.model.request_metrics import visible_characters
 from benchgate.targets.answers import (
     arguments_text,
     cached_count,
@@ -185,6 +186,7 @@ class ParsedAnswer:
     ended: bool = field(default=False, compare=False)  # and nothing came after it
     secret: Secret = field(default=None, repr=False)  # never kept of what it says
     answer_ns: int | None = None  # of the first chunk that is not reasoning alone
+    first_visible: bool | None = None  # whether the first chunk has a visible character; None if it has no text
     reasoning_tokens: int | None = None
     cached_tokens: int | None = None
     answer_id: str | None = None  # what the server calls this one answer
@@ -209,7 +211,9 @@ class ParsedAnswer:
         return 0 < self.reasoned == len(self.chunk_ns)
 
     def take_chunk(self, at_ns: int, *, answers: bool) -> None:
-        """A chunk with output came; one of reasoning alone is no answer yet."""
+        """A chunk with output came, whose words were taken; one of reasoning alone is no answer yet."""
+        if not self.chunk_ns and (first := self.words.output + self.words.reasoning):
+            self.first_visible = visible_characters(first) > 0
         self.chunk_ns.append(at_ns)
         if answers and self.answer_ns is None:
             self.answer_ns = at_ns

@@ -105,11 +105,11 @@ class KnownEvent(NamedTuple):
         """Note it, as `take_event` does."""
         kind = self.kind
         stream.events += 1
-        if kind.output is not None:
-            stream.take_chunk(at_ns, answers=kind.output)
         if kind.holder is not None:
             holder = {**kind.holder, kind.text: self.text} if kind.text else kind.holder
             stream.words.take(holder, reasons=kind.is_delta)
+        if kind.output is not None:
+            stream.take_chunk(at_ns, answers=kind.output)
         if kind.finish is not None:
             stream.take_finish(at_ns, kind.finish, with_output=kind.output is not None)
         if kind.counts is not None:

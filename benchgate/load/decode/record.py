@@ -177,6 +177,7 @@ def decode(
         redundancy_percent=content.redundancy_percent,
         tool_calls=content.tool_calls,
         answer_model=_model_name(stream.model, secret),
+        first_visible=stream.first_visible,
     )
     return record, stream.answer_id
 
