@@ -177,9 +177,7 @@ def suite_mismatches(quality: Quality, entry: TaskEntry, reported: Reported, n_i
         extent = {True: "all", False: "not all", None: "perhaps not all"}[whole]
         yield f"the suite {suite}, and the file holds {n_items} items, {extent} of the task's; correct the suite"
     few_shot = quality.few_shot if entry.few_shot is None else entry.few_shot
-    max_tokens = entry.max_tokens
-    if max_tokens is None and reported.max_tokens is not None and "max_tokens" in quality.model_fields_set:
-        max_tokens = quality.max_tokens
+    max_tokens = entry.max_tokens if reported.max_tokens is None else quality.stated_max_tokens(entry)
     declared: list[tuple[str, object, object]] = [
         ("few_shot", few_shot, None),
         ("system", quality.system, reported.system),

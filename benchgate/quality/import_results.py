@@ -486,9 +486,7 @@ def suite_mismatches(quality: Quality, entry: TaskEntry, results: Results, task:
         found = f"are of {expected} of {original or 'its'} items"
         yield _mismatch(suite, "do not report how many were sent" if expected is None else found)
     own_limit, run_limit = results.max_tokens(task), results.run_max_tokens(task)
-    max_tokens = entry.max_tokens
-    if max_tokens is None and run_limit is not None and "max_tokens" in quality.model_fields_set:
-        max_tokens = quality.max_tokens
+    max_tokens = entry.max_tokens if run_limit is None else quality.stated_max_tokens(entry)
     settings: list[tuple[str, object, object]] = [
         ("few_shot", few_shot, results.few_shot(task)),
         ("max_tokens", max_tokens, run_limit if own_limit is None else own_limit),

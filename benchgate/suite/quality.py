@@ -195,6 +195,12 @@ class Quality(Section):
         """Names of the tasks and groups in checks and reports, in order."""
         return tuple(entry.name for entry in self.tasks)
 
+    def stated_max_tokens(self, entry: TaskEntry) -> int | None:
+        """Return the limit the suite states for a task's answers, its own first; None where only defaults apply."""
+        if entry.max_tokens is not None or "max_tokens" not in self.model_fields_set:
+            return entry.max_tokens
+        return self.max_tokens
+
     def entry(self, task: str) -> TaskEntry | None:
         """Return the entry of an observed task: `mmlu_pro/mmlu_pro_law@c16` belongs to the group `mmlu_pro`."""
         task = task.partition(_AT)[0]

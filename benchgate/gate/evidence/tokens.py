@@ -137,15 +137,19 @@ def _counted(execution: LoadObservation, source: TokenSource) -> FloatArray:
     """
     columns = execution.requests
     answer, reasoning = columns.answer_chars.astype(np.int64), columns.reasoning_chars.astype(np.int64)
-    tokens = np.where(is_counted(columns, source), columns.output_tokens - hidden_reasoning(columns), 0)
+    tokens = np.where(has_text_and_count(columns, source), columns.output_tokens - hidden_reasoning(columns), 0)
     return np.column_stack([answer + reasoning, tokens, np.diff(columns.chunk_start)]).astype(np.float64)
 
 
-def is_counted(columns: RequestColumns, source: TokenSource) -> BoolArray:
-    """Return which requests were answered and have recorded text and a count of tokens from this source."""
-    recorded = (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
-    known: BoolArray = succeeded(columns) & columns.token_source.are((source,)) & recorded
+def has_recorded_text(columns: RequestColumns) -> BoolArray:
+    """Return which requests were answered with a text whose length was recorded, be it empty."""
+    known: BoolArray = succeeded(columns) & (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
     return known
+
+
+def has_text_and_count(columns: RequestColumns, source: TokenSource) -> BoolArray:
+    """Return which requests have a recorded text and a count of its tokens from this source."""
+    return has_recorded_text(columns) & columns.token_source.are((source,))
 
 
 def hidden_reasoning(columns: RequestColumns) -> IntArray:

@@ -18,8 +18,9 @@ from benchgate.gate.evidence.tokens import (
     ROUNDING,
     LogRatio,
     TextRatios,
+    has_recorded_text,
+    has_text_and_count,
     hidden_reasoning,
-    is_counted,
     same_rows,
     text_ratios,
 )
@@ -124,7 +125,7 @@ def _hidden_counts(run: Evidence, stage: str) -> tuple[int, ...]:
     counts = np.zeros(7, dtype=np.int64)
     for pair in paired_load(run, stage):
         sides = [(o.requests, at) for o, at in zip(pair, same_rows(*pair), strict=True)]
-        both = np.logical_and(*(is_counted(columns, TokenSource.USAGE)[at] for columns, at in sides))
+        both = np.logical_and(*(has_text_and_count(columns, TokenSource.USAGE)[at] for columns, at in sides))
         tokens = np.array([columns.output_tokens[at][both] for columns, at in sides])
         hidden = np.array([hidden_reasoning(columns)[at][both] for columns, at in sides])
         hidden = np.where(hidden > _EMPTY_BLOCK, hidden, 0)
@@ -165,11 +166,11 @@ def answers_there(run: Evidence, suite: Suite) -> Violation | Caution | NotAppli
     kinds: dict[str, Marks] = {
         "have no answer (no visible text and no tool call outside the reasoning)": lambda columns: (
             (columns.answer_chars == 0) & (columns.tool_calls <= 0),
-            _has_recorded_text(columns) & (columns.tool_calls != ABSENT),
+            has_recorded_text(columns) & (columns.tool_calls != ABSENT),
         ),
         "call no tool": lambda columns: (
             columns.tool_calls == 0,
-            _has_recorded_text(columns) & (columns.tool_calls != ABSENT),
+            has_recorded_text(columns) & (columns.tool_calls != ABSENT),
         ),
     }
     return _more_marked(run, suite, kinds, remedy)
@@ -231,7 +232,7 @@ def text_not_degenerate(run: Evidence, suite: Suite) -> Violation | Caution | No
     repeats = f"repeat themselves (their end compresses by {_REPEATED_PERCENT} % or more)"
     kinds: dict[str, Marks] = {
         "are blank (no visible character)": _blank,
-        repeats: lambda columns: (columns.redundancy_percent >= _REPEATED_PERCENT, _has_recorded_text(columns)),
+        repeats: lambda columns: (columns.redundancy_percent >= _REPEATED_PERCENT, has_recorded_text(columns)),
     }
     remedy = "read its answers under load: broken quantisations and kernels write blank or repeated text"
     found = _more_marked(run, suite, kinds, remedy)
@@ -294,15 +295,10 @@ def _marked_alone(run: Evidence, stage: str, marks: Marks) -> tuple[int, int, in
     return of_baseline, of_candidate, n
 
 
-def _has_recorded_text(columns: RequestColumns) -> BoolArray:
-    known: BoolArray = succeeded(columns) & (columns.answer_chars != ABSENT) & (columns.reasoning_chars != ABSENT)
-    return known
-
-
 def _blank(columns: RequestColumns) -> tuple[BoolArray, BoolArray]:
     # hidden reasoning is not blank
     has_text = (columns.tokenless == 1) | (columns.output_tokens > np.maximum(columns.reasoning_tokens, 0))
-    return has_text & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), _has_recorded_text(columns)
+    return has_text & (columns.answer_chars == 0) & (columns.reasoning_chars == 0), has_recorded_text(columns)
 
 
 # --- The model's name -------------------------------------------------------------------------------------------------
