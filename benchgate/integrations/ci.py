@@ -199,9 +199,12 @@ def origin_of(
     """Return the origin of a promotion by the options, else by the CI, else by this machine's `user`.
 
     In GitHub Actions and GitLab the host decides on the ref and its protection: options may only deny that. Elsewhere
-    the options decide, and an unknown CI is recorded. Raises UsageError where both contradict each other, nobody is
-    named, or no ref is there to be protected.
+    the options decide, and an unknown CI is recorded. Raises UsageError where both contradict each other, an option is
+    empty, nobody is named, or no ref is there to be protected.
     """
+    for option, given in (("--by", by), ("--ref", ref), ("--commit", commit)):
+        if given is not None and not given.strip():  # as from a variable of the CI that is not set
+            raise UsageError(f"{option} is empty; give its value, or leave {option} out")
     host = _host(environment)
     by = by or (host.by if host is not None else user)
     if not by:

@@ -133,6 +133,12 @@ def test_outside_of_ci_people_say_it_themselves() -> None:
         origin_of({}, by="anna", ref="refs/pull/7/head", protected=True)
 
 
+@pytest.mark.parametrize("given", [{"by": ""}, {"by": " "}, {"by": "anna", "ref": ""}, {"by": "anna", "commit": ""}])
+def test_an_option_from_a_variable_that_is_not_set_is_refused_and_not_guessed(given: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=f"--{list(given)[-1]} is empty"):
+        origin_of({"CIRCLECI": "true"}, user="circleci", **given)
+
+
 def test_user_of_a_runner_is_nobody() -> None:
     with pytest.raises(UsageError, match="it is not known who"):
         origin_of({**GITHUB, "GITHUB_ACTOR": ""}, user="runner")
