@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -101,18 +103,41 @@ class InferenceProblem(NamedTuple):
 
 
 def inference_problem(target: Target, ask: ModelRequest, within_s: float) -> InferenceProblem | None:
-    """Send one request that is answered once. Return the reason why there was no text, None if there was one."""
+    """Send one request that is answered once. Return the reason why there was no text, None if there was one.
+
+    A server that does not serve the method is asked for a stream: Triton answers a model that may send several
+    responses, as its backend of vLLM does, by nothing else.
+    """
     require_grpc()
     import grpc
 
+    until_s = time.monotonic() + within_s
     with open_channel(target, grpc) as channel:
-        call = channel.unary_unary(request_path(target, ask))
-        try:
-            raw = call(wire_body(target, ask, seed=0), timeout=within_s, metadata=metadata_of(target))
-        except grpc.RpcError as error:
-            code, details = error.code().name, target.redact(error.details() or "")
-            return InferenceProblem(f"gRPC {code}: {details}", code, details)
-    answer = decode(raw, streamed=False)
-    if answer is None or answer.text is None:
+        problem = _problem(channel, target, replace(ask, stream=False), until_s)
+        if problem is not None and problem.code == "UNIMPLEMENTED":
+            streamed = _problem(channel, target, replace(ask, stream=True), until_s)
+            return problem if streamed is not None and streamed.code == "UNIMPLEMENTED" else streamed
+        return problem
+
+
+def _problem(channel: Any, target: Target, ask: ModelRequest, until_s: float) -> InferenceProblem | None:
+    import grpc
+
+    method, body, metadata = request_path(target, ask), wire_body(target, ask, seed=0), metadata_of(target)
+    left_s = max(0.0, until_s - time.monotonic())
+    try:
+        if ask.stream:
+            call = channel.stream_stream(method)(iter([body]), timeout=left_s, metadata=metadata)
+            answers = [decode(raw, streamed=True) for raw in call]
+        else:
+            answers = [decode(channel.unary_unary(method)(body, timeout=left_s, metadata=metadata), streamed=False)]
+    except grpc.RpcError as error:
+        code, details = error.code().name, target.redact(error.details() or "")
+        return InferenceProblem(f"gRPC {code}: {details}", code, details)
+    said = next((answer.error for answer in answers if answer is not None and answer.error), None)
+    if said is not None:
+        return InferenceProblem(target.redact(f"an error in the stream: {said}"))
+    texts = [answer.text for answer in answers if answer is not None and answer.text is not None]
+    if not texts:
         return InferenceProblem("an answer over gRPC without an output of BYTES in it")
-    return None if answer.text else InferenceProblem(EMPTY_ANSWER)
+    return None if any(texts) else InferenceProblem(EMPTY_ANSWER)

@@ -24,7 +24,7 @@ class GrpcSim:
 
     `fault` is `status:CODE[:MESSAGE]` (instead of an answer), `status-after:N`, `error-after:N` (a message with an
     error), `cut-after:N` (the end in good order, without the last answer), `hang-after:N`, `empty` or `no-text`; it
-    meets every `every`-th call.
+    meets every `every`-th call. `decoupled`: answers streams alone, as Triton does for a model of several responses.
     """
 
     tokens: int = 8
@@ -34,6 +34,7 @@ class GrpcSim:
     every: int = 1
     raw: bool = True  # texts behind the message, as Triton sends them; else within it, as KServe does
     states_final: bool = True
+    decoupled: bool = False
     url: str = ""
     requests: list[Any] = field(default_factory=list)  # the messages that came, and their metadata
     metadata: list[dict[str, str]] = field(default_factory=list)
@@ -67,6 +68,9 @@ class GrpcSim:
 
     def infer(self, message: bytes, context: grpc.ServicerContext) -> bytes:
         """Answer `ModelInfer`."""
+        if self.decoupled:
+            said = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, said)
         request, fault = self.take(message, context)
         time.sleep(self.ttft_s + self.itl_s * self.tokens)
         text = None if fault == "no-text" else "" if fault == "empty" else "word " * self.tokens

@@ -87,6 +87,23 @@ def test_answer_in_one_piece_is_one_chunk() -> None:
         assert wait_ready(target(sim.url), endpoint="grpc-infer", ready_s=5, connect_s=1) == {}
 
 
+def test_a_model_that_answers_streams_alone_is_ready_by_its_stream() -> None:
+    with serving_grpc(GrpcSim(decoupled=True)) as sim:
+        assert wait_ready(target(sim.url), endpoint="grpc-infer", ready_s=5, connect_s=1) == {}
+        assert try_completion(target(sim.url), "grpc-infer", stream=True, within_s=5).fault is None
+        assert set(columns(sim).error_detail) == {None}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [("status:UNIMPLEMENTED", "decoupled"), ("error-after:0", "as it was told to"), ("empty", "without an output")],
+)
+def test_a_stream_that_gives_nothing_is_not_ready(fault: str, said: str) -> None:
+    with serving_grpc(GrpcSim(decoupled=True, fault=fault)) as sim:
+        problem = liveness_problem(target(sim.url), endpoint="grpc-infer", within_s=5)
+    assert said in str(problem)
+
+
 @pytest.mark.parametrize(
     ("fault", "ask", "error", "said"),
     [
