@@ -15,7 +15,7 @@ from benchgate.model.metric import METRICS, noise_metric
 from benchgate.model.noise import NoiseProfile, NoiseSpread
 from benchgate.plan.items import PlannedTask
 from benchgate.plan.schedule import Plan
-from benchgate.stats.clusters import MIN_CLUSTERS, label_clusters
+from benchgate.stats.clusters import MIN_CLUSTERS, join_tasks, label_units
 from benchgate.stats.distributions import bisect, norm_cdf, norm_ppf
 from benchgate.stats.evals import ScorePairs, accuracy_regression
 from benchgate.stats.power import (
@@ -208,17 +208,19 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
 
 def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
     alpha, margin = suite.gate.alpha, one.check.margin
-    counts, clusters, worths = list[int](), list[int](), list[int]()  # of each task or group
-    for name in one.tasks:
-        parts = _planned_items(name, suite, plan)
-        n, labels = sum(len(task.rows) for task in parts), label_clusters([_clusters_of(task) for task in parts])
-        if n == 0 or any(task.needs is not None for task in parts):
-            return replace(row, note="no forecast: data of its tasks was not read")
-        counts.append(n)
-        clusters += [len(set(labels))] if labels is not None else []
-        worths.append(effective_items(n, clusters[-1], ASSUMED_CLUSTER_CORRELATION) if labels is not None else n)
-    if not counts:
+    parts = [_planned_items(name, suite, plan) for name in one.tasks]
+    if not parts or any(task.needs is not None for of in parts for task in of):
         return replace(row, note="no forecast: data of its tasks was not read")
+    counts = [sum(len(task.rows) for task in of) for of in parts]  # of each task or group
+    if 0 in counts:
+        return replace(row, note="no forecast: data of its tasks was not read")
+    labels = label_units([[_clusters_of(task) for task in of] for of in parts])
+    joined = join_tasks(counts, labels)
+    numbers = [None if of is None else len(set(of)) for of in labels]
+    samples = zip(counts, numbers, strict=True) if joined is None else [(sum(counts), joined.worth)]
+    clusters, worths = [number for number in numbers if number is not None], list[int]()
+    for n, number in samples:
+        worths.append(n if number is None else effective_items(n, number, ASSUMED_CLUSTER_CORRELATION))
     # The effective number of items as independent items of one task.
     worth = math.floor(len(worths) ** 2 / sum(1 / effective for effective in worths))
     row = replace(row, n_unit="items", has=sum(counts))

@@ -18,6 +18,7 @@ import numpy as np
 from benchgate.errors import EvidenceError, UsageError
 from benchgate.gate.evidence.costs import PRICE_MISMATCH, price_list_mismatch, price_mismatch
 from benchgate.gate.evidence.intervals import ALPHA
+from benchgate.gate.evidence.items import cluster_labels_of_units
 from benchgate.gate.guards.base import ALL_LOAD_KINDS
 from benchgate.model.deployment import Arm, Deployment, hardware_label, sha256_of
 from benchgate.model.run import MAX_PROMOTION_AGE_S, MetricRow, QualityObservation, Run, RunStatus, too_old_because
@@ -32,7 +33,7 @@ from benchgate.sizing.frontier import (
     saving,
 )
 from benchgate.sizing.operating_point import PricedLevel, cost_name, priced_level
-from benchgate.stats.clusters import MIN_CLUSTERS, ClusterMean, cluster_mean, pool_means
+from benchgate.stats.clusters import MIN_CLUSTERS, ClusterMean, cluster_mean, join_tasks, pool_means
 from benchgate.stats.distributions import Limits
 from benchgate.stats.meta import EstimateWithLimits, product, ratio, weighted_sum
 from benchgate.suite.quality import stage_of_task
@@ -439,9 +440,14 @@ def tokens_per_correct(
     spent, share = (sum(sum(v) / len(v) for v in each.values()) / len(units) for each in (tokens, right))
     if spent <= 0 or share <= 0:
         return "nothing was generated" if spent <= 0 else "no answer is right"
-    rest = {name: np.array(tokens[name]) - spent / share * np.array(right[name]) for name in units}
-    means = [cluster_mean(rest[name], _clusters(of)) for name, of in units.items()]
-    limits = _ratio_limits(spent / share, means, [_clusters(of) is not None for of in units.values()], spent)
+    rest = [np.array(tokens[name]) - spent / share * np.array(right[name]) for name in units]
+    labels = cluster_labels_of_units([[one.items for one in of] for of in units.values()])
+    clustered = [groups is not None for groups in labels]
+    means = [cluster_mean(values, groups) for values, groups in zip(rest, labels, strict=True)]
+    joined = join_tasks([len(values) for values in rest], labels)
+    if joined is not None:
+        means, clustered = [joined.mean(rest)], [True]
+    limits = _ratio_limits(spent / share, means, clustered, spent)
     return EstimateWithLimits(spent / share, limits)
 
 
@@ -460,13 +466,6 @@ def _ratio_limits(
         return None
     reach = (whole.limits(ALPHA).upper - whole.mean) / spent
     return Limits(value * math.exp(-reach), value * math.exp(reach))
-
-
-def _clusters(of: Sequence[QualityObservation]) -> list[str] | None:
-    items = [(one.task, item) for one in of for item in one.items]
-    if all(item.cluster is None for _, item in items):
-        return None
-    return [f"{task}/{item.cluster or item.item_id}" for task, item in items]
 
 
 _DAY_S = 86_400.0

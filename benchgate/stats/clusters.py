@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import chain
 
 import numpy as np
@@ -78,23 +79,76 @@ class PooledMean:
         return p_value
 
 
-def label_clusters(tasks: Sequence[Sequence[tuple[str | None, str]]]) -> tuple[str, ...] | None:
-    """Return the cluster of each item of one or more tasks, one task after another; None if every item is its own.
+_Items = Sequence[tuple[str | None, str]]  # of each item of a task: its declared cluster, if any, and its document
 
-    An item is given by its declared cluster, if it has one, and its document. Items of one declared cluster depend on
-    each other, in whichever task they are. So do items of different tasks with one document: a group of tasks may ask
-    the same questions in several prompts.
+
+def label_units(units: Sequence[Sequence[_Items]]) -> list[tuple[str, ...] | None]:
+    """Return the cluster of each item of units, each of one or more tasks; None for a unit of independent items.
+
+    Items of one declared cluster depend on each other, in whichever task they are. So do items of different tasks with
+    one document, which may be asked in several prompts. A cluster has the same name in all units.
     """
-    asked = Counter(document for items in tasks for document in {document for _, document in items})
-    found: list[str | None] = []
-    for declared, document in chain.from_iterable(tasks):
-        if declared is not None:
-            found.append(f"c/{declared}")
-        else:
-            found.append(f"d/{document}" if document and asked[document] > 1 else None)
-    if all(label is None for label in found):
+    asked = Counter(document for tasks in units for items in tasks for document in {document for _, document in items})
+    labels: list[tuple[str, ...] | None] = []
+    for unit, tasks in enumerate(units):
+        found: list[str | None] = []
+        for declared, document in chain.from_iterable(tasks):
+            if declared is not None:
+                found.append(f"c/{declared}")
+            else:
+                found.append(f"d/{document}" if document and asked[document] > 1 else None)
+        known = any(label is not None for label in found)
+        labels.append(tuple(label or f"i/{unit}/{item}" for item, label in enumerate(found)) if known else None)
+    return labels
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedTasks:
+    """Items of tasks that share clusters, as one sample whose mean is the mean over tasks of equal weight.
+
+    An item's distance to its task's mean is weighted by n / (K n_k), for n_k of n items in one of K tasks: the
+    cluster-robust error of the sample has the covariance of the tasks. Where a small task asks a part of what a large
+    one does, few clusters have most of the weight: `worth` is the number of clusters of equal weight with as many
+    degrees of freedom, (Σ w²)² / Σ w⁴ over the weights w of the clusters.
+    """
+
+    sizes: tuple[int, ...]
+    clusters: tuple[str, ...]
+    worth: int
+
+    def values(self, tasks: Sequence[FloatArray], *, centred: bool = True) -> FloatArray:
+        """Return the values of the sample. With `centred` false they are weighted themselves, not their distances."""
+        means = [float(np.mean(one)) if centred else 0.0 for one in tasks]
+        whole, n = sum(means) / len(tasks), sum(self.sizes)
+        weighted = [whole + (one - mean) * n / (len(tasks) * len(one)) for one, mean in zip(tasks, means, strict=True)]
+        return np.concatenate(weighted)
+
+    def mean(self, tasks: Sequence[FloatArray], trace: Trace | None = None) -> ClusterMean | None:
+        """Return the mean over tasks as `cluster_mean` does, by `worth` clusters."""
+        found = cluster_mean(self.values(tasks), self.clusters, trace)
+        if found is None or self.worth < 2:
+            return None
+        few_clusters = self.worth / (self.worth - 1) * (found.clusters - 1) / found.clusters
+        joined = replace(found, error=found.error * math.sqrt(few_clusters), clusters=self.worth)
+        if trace is not None:
+            how = f"with {self.worth} clusters of equal weight for the {found.clusters}"
+            trace.made("standard error of the mean over tasks that share clusters", how, joined.error)
+        return joined
+
+
+def join_tasks(sizes: Sequence[int], clusters: Sequence[Sequence[str] | None]) -> JoinedTasks | None:
+    """Join tasks of so many items if a cluster has items in several of them; None if they are independent samples.
+
+    `clusters` are the labels of each task's items, None for a task of independent items.
+    """
+    tasks_of = Counter(label for groups in clusters for label in set(groups or ()))
+    if all(count == 1 for count in tasks_of.values()):
         return None
-    return tuple(f"i/{number}" if label is None else label for number, label in enumerate(found))
+    own = ((f"{task}/{item}" for item in range(size)) for task, size in enumerate(sizes))
+    labels = tuple(chain.from_iterable(theirs or alone for theirs, alone in zip(clusters, own, strict=True)))
+    weights = cluster_sums(np.concatenate([np.full(size, 1 / max(size, 1)) for size in sizes]), labels)
+    worth = math.floor(float(np.sum(weights**2)) ** 2 / float(np.sum(weights**4)) + 1e-9)
+    return JoinedTasks(tuple(sizes), labels, worth)
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:
@@ -409,26 +463,37 @@ class _MeanShare:
     freedom: float
 
 
-def _mean_share(
+def _mean_shares(
     tasks: Sequence[FloatArray], clusters: Sequence[Sequence[str] | None], alpha: float
-) -> _MeanShare | None:
+) -> list[_MeanShare] | None:
+    """Return the mean share over tasks taken as independent, and as one sample if they share clusters."""
     check_alpha(alpha)
     means = [cluster_mean(values, groups) for values, groups in zip(tasks, clusters, strict=True)]
     known = tuple(mean for mean in means if mean is not None)
     if not known or len(known) < len(means):
         return None
-    pool = pool_means(known)
-    share = sum(mean.mean for mean in known) / len(known)
-    most = effective = len(known) ** 2 / sum(1 / mean.n for mean in known)
-    variance = sum(mean.error**2 for mean in known) / len(known) ** 2
-    clustered = any(groups is not None for groups in clusters)
-    if variance > 0 and 0 < share < 1:
-        factor = _freedom_factor(alpha, sum(one.n - 1 for one in known), pool.freedom) if clustered else 1.0
-        effective = min(most, share * (1 - share) / variance * factor)
     moments = None
-    if clustered:
+    if any(groups is not None for groups in clusters):
         moments = _pool_moments([_moments_over_clusters(*one) for one in zip(tasks, clusters, strict=True)])
-    return _MeanShare(share, effective, known, moments, pool.freedom)
+    most = len(known) ** 2 / sum(1 / mean.n for mean in known)
+    found = [_mean_share(known, most, moments, alpha)]
+    joined = join_tasks([len(values) for values in tasks], clusters)
+    if joined is not None:
+        mean = joined.mean(tasks)
+        if mean is None:
+            return None
+        found.append(_mean_share((mean,), most, _moments_over_clusters(joined.values(tasks), joined.clusters), alpha))
+    return found
+
+
+def _mean_share(means: tuple[ClusterMean, ...], most: float, moments: _Moments | None, alpha: float) -> _MeanShare:
+    pool, effective = pool_means(means), most
+    share = sum(mean.mean for mean in means) / len(means)
+    variance = sum(mean.error**2 for mean in means) / len(means) ** 2
+    if variance > 0 and 0 < share < 1:
+        factor = _freedom_factor(alpha, sum(one.n - 1 for one in means), pool.freedom) if moments is not None else 1.0
+        effective = min(most, share * (1 - share) / variance * factor)
+    return _MeanShare(share, effective, means, moments, pool.freedom)
 
 
 def mean_share_limits(
@@ -440,24 +505,30 @@ def mean_share_limits(
     cluster-robust variances, but at most the number of equally weighted items with the same variance, K² / Σ 1/n_k.
     With clusters, n* has the factor for few clusters that `effective_sample_size` has too. The limits are widened by
     Hall's over the clusters, and for clusters that were not sampled: if a share of 1 - alpha^(1/G) of them were all
-    wrong (or all right), a sample of G could still miss it. It counts in the task where it changes most.
+    wrong (or all right), a sample of G could still miss it. It counts in the task where it changes most. Tasks that
+    share clusters are taken as one sample too (`JoinedTasks`), and the wider limits hold.
 
     At a true share equal to a floor of 95%, 10 clusters of 20 items with an intra-class correlation of 0.5 pass 33% of
     the time by Clopper-Pearson alone, and never by these limits; with other clusters at most 6%
     (tests/core/test_stats_mean_share.py). Return None when a task has fewer than two items or clusters.
     """
-    found = _mean_share(tasks, clusters, alpha)
-    if found is None:
+    parts = _mean_shares(tasks, clusters, alpha)
+    if parts is None:
         return None
+    limits = [_limits_of_share(found, alpha) for found in parts]
+    return reduce(Limits.widened, limits), min(found.effective for found in parts)
+
+
+def _limits_of_share(found: _MeanShare, alpha: float) -> Limits:
     share, effective = found.share, found.effective
     limits = clopper_pearson(share * effective, effective, alpha)
-    if found.moments is not None:
-        quantile, weight = t_ppf(1 - alpha, found.freedom), 1 / len(found.tasks)
-        unseen = [(one.mean, clopper_pearson(0, one.clusters, alpha).upper) for one in found.tasks]
-        below = max(_hall_reach(_mirrored(found.moments), quantile), *(weight * (p + u - 1) for p, u in unseen))
-        above = max(_hall_reach(found.moments, quantile), *(weight * (u - p) for p, u in unseen))
-        limits = limits.widened(Limits(max(0.0, share - below), min(1.0, share + above)))
-    return limits, effective
+    if found.moments is None:
+        return limits
+    quantile, weight = t_ppf(1 - alpha, found.freedom), 1 / len(found.tasks)
+    unseen = [(one.mean, clopper_pearson(0, one.clusters, alpha).upper) for one in found.tasks]
+    below = max(_hall_reach(_mirrored(found.moments), quantile), *(weight * (p + u - 1) for p, u in unseen))
+    above = max(_hall_reach(found.moments, quantile), *(weight * (u - p) for p, u in unseen))
+    return limits.widened(Limits(max(0.0, share - below), min(1.0, share + above)))
 
 
 def mean_share_p(
@@ -467,9 +538,11 @@ def mean_share_p(
 
     `alpha` enters the effective number of items. Return None as `mean_share_limits` does.
     """
-    found = _mean_share(tasks, clusters, alpha)
-    if found is None:
-        return None
+    parts = _mean_shares(tasks, clusters, alpha)
+    return None if parts is None else max(_share_p(found, floor) for found in parts)
+
+
+def _share_p(found: _MeanShare, floor: float) -> float:
     p_value, missing = share_at_least_p(found.share, found.effective, floor), floor - found.share
     if found.moments is None or missing <= 0:
         return p_value

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from benchgate.stats.clusters import (
     PooledMean,
     cluster_mean,
     cluster_sums,
+    join_tasks,
     pool_means,
     rare_loss_upper_limit,
 )
@@ -158,21 +160,49 @@ def _over_clusters(
     tasks: Sequence[ScorePairs], alpha: float, tested: float, method: str, trace: Trace | None
 ) -> ItemRegression:
     """Estimate by Student's t over clusters, else over items, with the upper limit raised for rare losses."""
-    known, losses = [], []
+    gaps, most = [one.baseline - one.candidate for one in tasks], []
     for one in tasks:
-        gaps = one.baseline - one.candidate
-        if trace is not None:
-            trace.observed("baseline's score minus the candidate's, of each item", gaps)
-        estimate = cluster_mean(gaps, one.clusters, trace)
-        if estimate is None:
-            raise ValueError("a task needs at least two items, of two clusters, with finite scores")
-        known.append(estimate)
         # The largest possible loss is that down to 0, or to the lowest score.
-        lowest = min(0.0, float(np.min(one.baseline)), float(np.min(one.candidate)))
-        losses.append(_losses_of_clusters(gaps, one.baseline - lowest, one.clusters))
-    pool = pool_means(known, trace)
-    limits, p_value = _raised_limits(pool, losses, alpha, trace), pool.p_above(tested, trace)
-    return ItemRegression(pool.mean, limits, p_value, sum(len(one.baseline) for one in tasks), method)
+        lowest = np.min(np.concatenate([one.baseline, one.candidate, [0.0]]))
+        most.append(one.baseline - lowest)
+    if trace is not None:
+        for values in gaps:
+            trace.observed("baseline's score minus the candidate's, of each item", values)
+    found = _pool_losses(gaps, most, [one.clusters for one in tasks], alpha, tested, trace)
+    if found is None:
+        raise ValueError("a task needs at least two items, of two clusters, with finite scores")
+    return ItemRegression(*found, sum(map(len, gaps)), method)
+
+
+def _pool_losses(
+    gaps: Sequence[FloatArray],
+    most: Sequence[FloatArray],
+    clusters: Sequence[Sequence[str] | None],
+    alpha: float,
+    tested: float,
+    trace: Trace | None,
+) -> tuple[float, Limits, float] | None:
+    """Return the mean loss over tasks of equal weight, its limits raised for rare losses, and the p-value of "at most".
+
+    `most` has the largest possible loss of each item. Tasks that share clusters are taken as independent and as one
+    sample, and the weaker claim holds. Return None when a task has fewer than two items or clusters.
+    """
+    joined = join_tasks([len(values) for values in gaps], clusters)
+    estimates = [[cluster_mean(values, groups, trace) for values, groups in zip(gaps, clusters, strict=True)]]
+    estimates += [[joined.mean(gaps, trace)]] if joined is not None and None not in estimates[0] else []
+    known = [[mean for mean in of if mean is not None] for of in estimates]
+    if not gaps or any(len(means) < len(of) for means, of in zip(known, estimates, strict=True)):
+        return None
+    losses = [[_losses_of_clusters(*one) for one in zip(gaps, most, clusters, strict=True)]]
+    if joined is not None:
+        whole = joined.values(gaps), joined.values(most, centred=False)
+        losses.append([_losses_of_clusters(*whole, joined.clusters)])
+    pools = [pool_means(means, trace) for means in known]
+    raised = [_raised_limits(pool, of, alpha, trace) for pool, of in zip(pools, losses, strict=True)]
+    limits, p_value = reduce(Limits.widened, raised), max(pool.p_above(tested, trace) for pool in pools)
+    if joined is not None:
+        _record_weaker(trace, limits, p_value)
+    return pools[0].mean, limits, p_value
 
 
 def _losses_of_clusters(gaps: FloatArray, most: FloatArray, clusters: Sequence[str] | None) -> ClusterLosses:
@@ -225,15 +255,19 @@ def score_retention(
 
 def _fieller(tasks: Sequence[ScorePairs], baseline_mean: float, candidate_mean: float, z: float) -> Limits | None:
     """Solve (candidate - R·baseline)² = z²·var(candidate - R·baseline); None where no or every far R is rejected."""
+    samples = [(one.baseline, one.candidate, one.baseline + one.candidate) for one in tasks]
+    joined = join_tasks([len(one.baseline) for one in tasks], [one.clusters for one in tasks])
+    if joined is not None:
+        means = [[joined.mean(of) for of in zip(*samples, strict=True)]]
+    else:
+        means = [[cluster_mean(of, one.clusters) for of in scores] for one, scores in zip(tasks, samples, strict=True)]
     parts = []
-    for one in tasks:
-        scores = (one.baseline, one.candidate, one.baseline + one.candidate)
-        means = [cluster_mean(values, one.clusters) for values in scores]
-        if any(mean is None for mean in means):
+    for scores in means:
+        if any(mean is None for mean in scores):
             return None
-        baseline, candidate, both = (mean.error**2 for mean in means if mean is not None)
+        baseline, candidate, both = (mean.error**2 for mean in scores if mean is not None)
         parts.append((baseline, candidate, (both - baseline - candidate) / 2))
-    var_baseline, var_candidate, covariance = (sum(part[i] for part in parts) / len(tasks) ** 2 for i in range(3))
+    var_baseline, var_candidate, covariance = (sum(part[i] for part in parts) / len(parts) ** 2 for i in range(3))
     square = baseline_mean**2 - z**2 * var_baseline
     if square <= 0:
         return None
@@ -335,13 +369,12 @@ def excess_of_tasks(
         found = Excess(estimate, limits, p_value, sum(one.n for one in counts))
     if found is None or all(clusters is None for _, _, clusters in tasks):
         return found
-    means = [cluster_mean(x - y, clusters, trace) for x, y, clusters in tasks]
-    if any(mean is None for mean in means):
+    gaps, most = [x - y for x, y, _ in tasks], [np.ones(len(x)) for x, _, _ in tasks]
+    pooled = _pool_losses(gaps, most, [clusters for _, _, clusters in tasks], alpha, margin, trace)
+    if pooled is None:
         return None
-    pool = pool_means([mean for mean in means if mean is not None], trace)
-    losses = [_losses_of_clusters(x - y, np.ones(len(x)), clusters) for x, y, clusters in tasks]
-    limits = found.limits.widened(_raised_limits(pool, losses, alpha, trace))
-    p_value = max(found.p_value, pool.p_above(margin, trace))
+    _, wider, p_value = pooled
+    limits, p_value = found.limits.widened(wider), max(found.p_value, p_value)
     _record_weaker(trace, limits, p_value)
     return Excess(found.estimate, limits, p_value, found.n)
 
@@ -443,17 +476,14 @@ def excess_change_of_tasks(
         trace.limits(limits, f"{digits(estimate)} - {root}", f"{digits(estimate)} + {root}")
     if sum(int(np.count_nonzero(gap)) for gap in gaps) < _FEW_DIFFER:
         p_value = sign_test_p(np.concatenate(gaps)) or 1.0
-    for grouped in (False, True):
-        means = [cluster_mean(gap, task[2] if grouped else None, trace) for gap, task in zip(gaps, tasks, strict=True)]
-        if any(mean is None for mean in means):
+    means = [cluster_mean(gap, None, trace) for gap in gaps]
+    pool = pool_means([mean for mean in means if mean is not None], trace)
+    limits, p_value = limits.widened(pool.limits(alpha, trace)), max(p_value, pool.p_above(margin, trace))
+    if any(clusters is not None for _, _, clusters in tasks):
+        most = [np.full(len(gap), MAX_EXCESS_CHANGE) for gap in gaps]
+        pooled = _pool_losses(gaps, most, [clusters for _, _, clusters in tasks], alpha, margin, trace)
+        if pooled is None:
             return None
-        pool = pool_means([mean for mean in means if mean is not None], trace)
-        if grouped and any(clusters is not None for _, _, clusters in tasks):
-            most = [np.full(len(gap), MAX_EXCESS_CHANGE) for gap in gaps]
-            losses = [_losses_of_clusters(gap, one, task[2]) for gap, one, task in zip(gaps, most, tasks, strict=True)]
-            limits = limits.widened(_raised_limits(pool, losses, alpha, trace))
-        else:
-            limits = limits.widened(pool.limits(alpha, trace))
-        p_value = max(p_value, pool.p_above(margin, trace))
+        limits, p_value = limits.widened(pooled[1]), max(p_value, pooled[2])
     _record_weaker(trace, limits, p_value)
     return Excess(estimate, limits, p_value, sum(part.n for part in known))

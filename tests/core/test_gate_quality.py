@@ -107,6 +107,20 @@ def test_a_group_of_different_documents_is_judged_item_by_item_and_one_of_shared
     assert any("400 items in 50 clusters" in note for note in check.notes)
 
 
+def test_tasks_that_ask_the_same_documents_are_averaged_by_document() -> None:
+    (kept, lost), limits = (Answers(right_but(200)), Answers(right_but(200, *range(4)))), []
+    for documents in (None, "shared"):
+        both = replace(kept, documents=documents), replace(lost, documents=documents)
+        lines: list[Line] = [ACCURACY, {"metric": "accuracy", "min": "50%"}, {"metric": "flips", "margin": "9 points"}]
+        suite = suite_of(lines, ["a", "b"], repeat_baseline=True)
+        evidence = evidence_of(suite, {"a": both, "b": both}, {"a": both[0], "b": both[0]})
+        accuracy, floor, flips = judge(suite, evidence).checks
+        assert any("400 items in 200 clusters" in note for note in accuracy.notes) is (documents is not None)
+        assert accuracy.upper is not None and floor.lower is not None and flips.upper is not None
+        limits.append((accuracy.upper, -floor.lower, flips.upper))
+    assert all(shared > apart + 0.001 for apart, shared in zip(*limits, strict=True))
+
+
 def test_flips_and_floors_of_a_group_count_a_document_once() -> None:
     shared, other = Answers(right_but(200, *range(10)), documents="shared"), Answers(right_but(200, *range(10)))
     limits = []

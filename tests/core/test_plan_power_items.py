@@ -81,6 +81,8 @@ def test_one_question_in_several_prompts_of_a_group_is_no_further_question() -> 
     group = evals(check, *(task(f"g/p{i}", 400, documents="d") for i in range(6)))
     assert "worth 960 independent" in (group.note or "")
     assert (alone.sees_80 or 0) > (group.sees_80 or 1) > (evals(check, task("t", 2400)).sees_80 or 1)
+    apart = evals(check, *(task(f"t{i}", 400, documents="d") for i in range(6)))
+    assert (apart.note, apart.sees_80) == (group.note, group.sees_80)
     few = evals({**check, "margin": "50 points"}, task("g/a", 9, documents="d"), task("g/b", 9, documents="d"))
     assert "9 clusters" in (few.cannot or "")
 

@@ -300,7 +300,7 @@ def test_one_task_without_two_items_leaves_all_shares_open() -> None:
 
 def test_two_clustered_tasks_tell_twice_as_much_as_one_of_them() -> None:
     values, clusters = np.repeat(np.array([1.0] * 16 + [0.0] * 4), 10), [f"c{i // 10}" for i in range(200)]
-    two = mean_share_limits([values, values], [clusters, clusters], 0.05)
+    two = mean_share_limits([values, values], [clusters, [f"other {name}" for name in clusters]], 0.05)
     assert two is not None and two[1] == pytest.approx(38 * (t_ppf(0.95, 398) / t_ppf(0.95, 38)) ** 2)
 
 

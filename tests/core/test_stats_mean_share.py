@@ -29,24 +29,25 @@ LOW = [(10, 20, 0.1, 0.3), (20, 10, 0.05, 0.5), (60, 10, 0.05, 0.5), (30, 10, 0.
 Design = tuple[int, int, float, float]
 
 
-def labels(clusters: int, size: int) -> list[str]:
-    return [f"c{i // size}" for i in range(clusters * size)]
+def labels(clusters: int, size: int, task: int = 0) -> list[str]:
+    return [f"t{task}/c{i // size}" for i in range(clusters * size)]
 
 
-def drawn(generator: np.random.Generator, design: Design, times: int = 1) -> tuple[FloatArray, list[str]]:
-    """Items of clusters whose own shares follow a beta law around the true one; `times` as many clusters."""
+def drawn(generator: np.random.Generator, design: Design, task: int = 0) -> tuple[FloatArray, list[str]]:
+    """Items of clusters whose own shares follow a beta law around the true one; in task 1 three times as many."""
+    times = 1 + 2 * task
     clusters, size, share, correlation = design
     spread = (1 - correlation) / correlation
     own = generator.beta(share * spread, (1 - share) * spread, size=(clusters * times, 1))
     right = generator.random((clusters * times, size)) < own
-    return right.astype(np.float64).reshape(-1), labels(clusters * times, size)
+    return right.astype(np.float64).reshape(-1), labels(clusters * times, size, task)
 
 
 def wrong_limits(design: Design, runs: int, *, tasks: int = 1) -> tuple[float, float]:
     """How often the lower limit is above the true share, and how often a test against it as floor fails it."""
     generator, above, failed = np.random.default_rng(0), 0, 0
     for _ in range(runs):
-        found = [drawn(generator, design, 1 + 2 * task) for task in range(tasks)]
+        found = [drawn(generator, design, task) for task in range(tasks)]
         scores, clusters = [one for one, _ in found], [names for _, names in found]
         limits, p_value = mean_share_limits(scores, clusters, ALPHA), mean_share_p(scores, clusters, design[2], ALPHA)
         assert limits is not None and p_value is not None
@@ -93,12 +94,12 @@ def test_clusters_that_are_all_right_prove_as_much_as_so_many_items() -> None:
         end = few[0].lower if right else few[0].upper
         assert end == pytest.approx(abs(right - 0.2589), abs=1e-4)  # 1 - 0.05^(1/10)
     # Over both tasks, whatever is wrong may be wrong where there are the fewest clusters.
-    both = [np.ones(200), np.ones(2000)], [labels(10, 20), labels(100, 20)]
+    both = [np.ones(200), np.ones(2000)], [labels(10, 20), labels(100, 20, 1)]
     pooled = mean_share_limits(*both, ALPHA)
     assert pooled is not None and pooled[0].lower == pytest.approx(1 - 0.2589 / 2, abs=1e-4)
     # What the other task shows is not lost for it.
     some = np.tile([1.0, 1.0, 1.0, 1.0, 0.0], 4000)
-    beside = mean_share_limits([np.ones(200), some], [labels(10, 20), labels(1000, 20)], ALPHA)
+    beside = mean_share_limits([np.ones(200), some], [labels(10, 20), labels(1000, 20, 1)], ALPHA)
     assert beside is not None and beside[0].lower == pytest.approx((0.7411 + 0.8) / 2, abs=1e-4)
 
 

@@ -21,6 +21,7 @@ from benchgate.gate.evidence.items import (
     mean_over_tasks,
     pair_task,
     pair_unit,
+    pair_units,
     require_clusters,
 )
 from benchgate.gate.policy import CheckSpec, judged_by, judged_units, specs_over
@@ -156,19 +157,6 @@ def accuracy_against_bound(estimate: Estimate, comparison: Comparison, units: Un
         best = _own_accuracy(paired, best_scores, floor, alpha)
         if best.limits.lower >= floor or own.p_value <= alpha < best.p_value:
             raise invalid(f"{unclear} of the wrong answers were {_why_unclear(paired)}", MORE_TOKENS)
-
-
-def pair_units(comparison: Comparison, units: Units) -> list[Pairs]:
-    """Pair the items of every unit. Raises CannotJudge for the first one without comparable items."""
-    if not units:
-        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
-    paired: list[Pairs] = []
-    for name, tasks in units.items():
-        one = pair_unit(comparison, name, tasks)
-        if len(one) == 0 and not one.stopped:
-            raise invalid(f"there are no items in {name}", "give the task rows, or raise `limit`")
-        paired.append(one)
-    return paired
 
 
 @dataclass(frozen=True, slots=True)

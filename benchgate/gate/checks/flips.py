@@ -17,7 +17,7 @@ from benchgate.gate.decision import Estimate, inconclusive, invalid
 from benchgate.gate.evidence.items import (
     MORE_TOKENS,
     Pairs,
-    cluster_labels,
+    cluster_labels_of_units,
     is_empty,
     is_unclear,
     mean_over_tasks,
@@ -147,7 +147,9 @@ class _Flips:
 def _flips_of_units(evidence: Evidence, units: Units) -> list[_Flips]:
     if not units:
         raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
-    found = [_join([_flips_of_task(evidence, task) for task in tasks]) for tasks in units.values()]
+    parts = [[_flips_of_task(evidence, task) for task in tasks] for tasks in units.values()]
+    labels = cluster_labels_of_units([[part.items for part in of] for of in parts])
+    found = [_join(of, clusters) for of, clusters in zip(parts, labels, strict=True)]
     for name, one in zip(units, found, strict=True):
         if one.clusters is not None and len(set(one.clusters)) < MIN_CLUSTERS:
             reason = f"the items of {name} come in too few clusters to know how much clusters differ"
@@ -182,11 +184,10 @@ def _pair_whole(first: QualityObservation, other: QualityObservation) -> Pairs:
     return paired
 
 
-def _join(parts: Sequence[_Flips]) -> _Flips:
+def _join(parts: Sequence[_Flips], clusters: tuple[str, ...] | None) -> _Flips:
     def joined(column: Callable[[_Flips], FloatArray]) -> FloatArray:
         return np.concatenate([column(part) for part in parts])
 
-    clusters = cluster_labels([part.items for part in parts])
     askings = ScorePairs(
         joined(lambda part: part.askings.baseline), joined(lambda part: part.askings.candidate), clusters
     )

@@ -27,7 +27,7 @@ from benchgate.model.records import (
     finite_score,
 )
 from benchgate.model.run import Evidence, QualityObservation
-from benchgate.stats.clusters import MIN_CLUSTERS, label_clusters
+from benchgate.stats.clusters import MIN_CLUSTERS, label_units
 from benchgate.stats.evals import Excess, ScorePairs
 from benchgate.suite.schema import Suite
 
@@ -107,6 +107,28 @@ def chance_of(observation: QualityObservation) -> float | None:
 
 def pair_unit(comparison: Comparison, name: str, tasks: tuple[str, ...]) -> Pairs:
     """Pair all items of the tasks by id. Raises CannotJudge if they are not the same or not all scored."""
+    return _join(name, _pair_tasks(comparison, tasks))
+
+
+def pair_units(comparison: Comparison, units: Mapping[str, tuple[str, ...]]) -> list[Pairs]:
+    """Pair the items of every unit. Documents that several units ask make clusters that these have in common.
+
+    Raises CannotJudge as `pair_unit`, and for a unit without items that was not stopped.
+    """
+    if not units:
+        raise invalid("no eval task of this kind was run", "see the faults of the targets and run the suite again")
+    parts = [_pair_tasks(comparison, tasks) for tasks in units.values()]
+    labels = cluster_labels_of_units([[part.items for part in of] for of in parts])
+    paired = []
+    for name, of, clusters in zip(units, parts, labels, strict=True):
+        one = replace(_join(name, of), clusters=clusters)
+        if len(one) == 0 and not one.stopped:
+            raise invalid(f"there are no items in {name}", "give the task rows, or raise `limit`")
+        paired.append(one)
+    return paired
+
+
+def _pair_tasks(comparison: Comparison, tasks: Sequence[str]) -> list[Pairs]:
     parts: list[Pairs] = []
     for task in tasks:
         baseline, candidate = comparison.baseline_quality(task), comparison.candidate_quality(task)
@@ -114,7 +136,7 @@ def pair_unit(comparison: Comparison, name: str, tasks: tuple[str, ...]) -> Pair
             arm = "baseline" if baseline is None else "candidate"
             raise invalid(f"task {task} was not run on the {arm}", "see the faults of the targets")
         parts.append(pair_task(baseline, candidate))
-    return parts[0] if len(parts) == 1 else _join(name, parts)
+    return parts
 
 
 def pair_task(baseline: QualityObservation, candidate: QualityObservation) -> Pairs:
@@ -183,7 +205,12 @@ def is_unclear(item: EvalItem) -> bool:
 
 def cluster_labels(tasks: Sequence[Sequence[EvalItem]]) -> tuple[str, ...] | None:
     """Return the cluster of each item of a task, or of a group's tasks; None if every item is its own."""
-    return label_clusters([[(item.cluster, item.doc_hash) for item in items] for items in tasks])
+    return cluster_labels_of_units([tasks])[0]
+
+
+def cluster_labels_of_units(units: Sequence[Sequence[Sequence[EvalItem]]]) -> list[tuple[str, ...] | None]:
+    """Return the cluster of each item of tasks and groups that are averaged; units that ask one document share it."""
+    return label_units([[[(item.cluster, item.doc_hash) for item in items] for items in tasks] for tasks in units])
 
 
 _Rows = list[tuple[EvalItem, EvalItem]]
@@ -219,7 +246,9 @@ def _require_scores(task: str, rows: _Rows, *, continuous: bool) -> None:
 
 
 def _join(name: str, parts: list[Pairs]) -> Pairs:
-    """Concatenate a group's tasks: every item counts the same, as in the group's own score."""
+    """Concatenate a group's tasks: every item counts the same, as in the group's own score. One task is itself."""
+    if len(parts) == 1:
+        return parts[0]
     wrong = [part.other_wrong for part in parts]
     known = [count for count in wrong if count is not None]
 

@@ -18,7 +18,7 @@ from benchgate.gate.evidence.blocks import block_pairs
 from benchgate.gate.evidence.client_strain import usable, without_clouded_blocks
 from benchgate.gate.evidence.costs import output_tokens, unit_cost
 from benchgate.gate.evidence.intervals import block_limits, block_mean, kept_limits, quantiles_with_limits
-from benchgate.gate.evidence.items import Pairs, pair_unit, require_clusters
+from benchgate.gate.evidence.items import Pairs, pair_units, require_clusters
 from benchgate.gate.evidence.shares import Counts, differences_of, tally_of
 from benchgate.gate.evidence.tokens import demonstrated_inflation
 from benchgate.gate.guards.base import SPEED_METRICS
@@ -237,8 +237,8 @@ def pooled_figures(
     comparison: Comparison, units: Mapping[str, tuple[str, ...]], alpha: float, *, name: str = "all tasks"
 ) -> TaskFigures:
     """Return the figures of several tasks, each with equal weight. Raises CannotJudge if one has no pairs."""
-    paired = [pair_unit(comparison, unit, tasks) for unit, tasks in units.items()]
-    if not paired or any(len(one) == 0 for one in paired):
+    paired = pair_units(comparison, units)
+    if any(len(one) == 0 for one in paired):
         raise invalid("there are no items", "give the task rows, or raise `limit`")
     return figures_of(comparison, units, paired, alpha, name=name)
 
@@ -263,7 +263,8 @@ def figures_of(
     lost, gained = (sum(int(np.sum(getattr(one, turned))) for one in paired) for turned in ("lost", "gained"))
     n = sum(len(one) for one in paired)
     wrong = [one.other_wrong for one in paired if one.other_wrong is not None]
-    counted = [len(set(one.clusters)) if one.clusters is not None else len(one) for one in paired]
+    counted = [len(one) for one in paired if one.clusters is None]
+    named = {label for one in paired for label in one.clusters or ()}
     return TaskFigures(
         name=name,
         n=n,
@@ -282,7 +283,7 @@ def figures_of(
         floor_ratio=excess.floor if excess is not None else None,
         excess_ratio=excess.excess.estimate if excess is not None else None,
         excess_limits=excess.excess.limits if excess is not None else None,
-        clusters=sum(counted) if any(one.clusters is not None for one in paired) else None,
+        clusters=sum(counted) + len(named) if named else None,
         cut=(
             sum(int(np.sum(one.baseline_unclear)) for one in paired),
             sum(int(np.sum(one.candidate_unclear)) for one in paired),
