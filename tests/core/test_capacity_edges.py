@@ -83,21 +83,21 @@ def outcome(estimate: Estimate) -> Outcome:
     return decide(estimate, estimate.p_value, ALPHA, 0.8)
 
 
-def compared(comparison: Comparison, *, breach: bool = False) -> Estimate:
+def compared(comparison: Comparison, *, breach: bool = False, alpha: float = ALPHA) -> Estimate:
     """Both arms' capacities, of which a fifth may be lost."""
     rule = Rule(Unit.REQUESTS_PER_S, Scale.LOG_RATIO, breach=breach)
     estimate = Estimate(rule, -math.log1p(-0.2))
     with estimate.keeping_problems():
-        compare_with_baseline(estimate, comparison, suite(), alpha=ALPHA)
+        compare_with_baseline(estimate, comparison, suite(), alpha=alpha)
     return estimate
 
 
-def bounded(least: float, asked: Suite) -> Estimate:
+def bounded(least: float, asked: Suite, *, alpha: float = ALPHA) -> Estimate:
     """The candidate's capacity, which may not be below this."""
     rule = Rule(Unit.REQUESTS_PER_S, Scale.ABSOLUTE, breach=True, lower_is_worse=True)
     estimate = Estimate(rule, least)
     with estimate.keeping_problems():
-        compare_with_bound(estimate, compare(NOTHING), asked)
+        compare_with_bound(estimate, compare(NOTHING), asked, alpha=alpha)
     return estimate
 
 
@@ -304,6 +304,20 @@ def test_the_four_brackets_of_two_runs_are_together_as_sure_as_alpha_asks(
     monkeypatch.setattr(capacity, "replay_search", replay)
     estimate = compared(compare(now, before))
     assert (outcome(estimate) if estimate.problem is None else estimate.problem.outcome) is says
+
+
+@pytest.mark.parametrize(
+    ("alpha", "says"), [(0.04, None), (0.039, "two brackets are together wrong with up to 4.00 %")]
+)
+def test_a_promotion_is_as_sure_as_a_smaller_alpha_asks(
+    alpha: float, says: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p_value = 0.02 / SETTINGS["rate"].most_probes
+    replayed(monkeypatch, *(bracket(arm, (20, 20.5), p_value=p_value) for arm in (Arm.BASELINE, Arm.CANDIDATE)))
+    found = compared(compare(NOTHING), alpha=alpha), bounded(20, suite(), alpha=alpha / 2)
+    for estimate, shown in zip(found, (says, says and "the bracket is wrong with up to 2.00 %"), strict=True):
+        assert (estimate.problem is not None) is (shown is not None)
+        assert shown is None or (estimate.problem is not None and shown in estimate.problem.reason)
 
 
 def test_a_regression_that_is_shown_stays_inside_the_margin_only_if_the_other_four_ends_are_sure(

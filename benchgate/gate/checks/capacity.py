@@ -279,7 +279,7 @@ class CapacityChecks:
             unit = PER_ACCELERATOR_UNITS[Unit.COUNT] if each else Unit.COUNT
             estimate.rule = replace(estimate.rule, unit=unit)
         if spec.check.margin is None:
-            compare_with_bound(estimate, comparison, suite, each=each)
+            compare_with_bound(estimate, comparison, suite, alpha=alpha, each=each)
             return
         compare_with_baseline(estimate, comparison, suite, alpha=alpha, each=each)
         if isinstance(comparison, UntiedRuns):
@@ -323,11 +323,22 @@ def compare_with_baseline(
     if regressed:
         ends = [(theirs, low), (ours, high), *zip(shared, (high, low), strict=False)]
         estimate.p_value = min(1.0, sum(_end_p(search, end) for search, end in ends))
-    if shared and limits.upper < estimate.margin:  # four ends: each may be wrong
-        ends = [(theirs, high), (ours, low), *zip(shared, (low, high), strict=True)]
-        if (wrong := sum(_end_p(search, end) for search, end in ends)) > alpha:
-            shown = f"the four brackets are together wrong with up to {show_percent(min(1.0, wrong))}"
-            raise inconclusive(f"{shown}, and alpha is {show_percent(alpha)}", MEASURE_TOGETHER)
+    if limits.upper < estimate.margin:
+        _require_sure_ends([(theirs, high), (ours, low), *zip(shared, (low, high), strict=False)], alpha)
+
+
+def _require_sure_ends(ends: Sequence[tuple[ReplayedSearch, LevelStatus]], alpha: float) -> None:
+    """Raise CannotJudge if the ends of brackets that hold a check are together wrong with more than alpha.
+
+    A search allows each of them `_ALPHA`, whatever the gate's alpha is.
+    """
+    wrong = sum(_end_p(search, end) for search, end in ends)
+    if wrong <= alpha:
+        return
+    whose = {1: "the bracket is", 2: "the two brackets are together"}.get(len(ends), "the four brackets are together")
+    advice = MEASURE_TOGETHER if len(ends) > 2 else f"judge by an `alpha` of {len(ends) * _ALPHA:g}, as the search does"
+    shown = f"{whose} wrong with up to {show_percent(min(1.0, wrong))}"
+    raise inconclusive(f"{shown}, and alpha is {show_percent(alpha)}", advice)
 
 
 def _runs_of_one_baseline(comparison: Comparison) -> tuple[Evidence, ...]:
@@ -344,7 +355,9 @@ def _brackets_ratio(theirs: ReplayedSearch, ours: ReplayedSearch) -> tuple[Limit
     return Limits(lower, upper), _log_ratio(theirs.middle, ours.middle, unknown=math.inf)
 
 
-def compare_with_bound(estimate: Estimate, comparison: Comparison, suite: Suite, *, each: bool = False) -> None:
+def compare_with_bound(
+    estimate: Estimate, comparison: Comparison, suite: Suite, *, alpha: float, each: bool = False
+) -> None:
     """Compare the candidate's own bracket with a least capacity; with `each`, that of one of its accelerators."""
     search = replay_search(comparison.judged, Arm.CANDIDATE, suite)
     result, divisor = search.result, _divisor(comparison.judged, Arm.CANDIDATE, each=each)
@@ -356,6 +369,8 @@ def compare_with_bound(estimate: Estimate, comparison: Comparison, suite: Suite,
     estimate.limits = Limits((result.lower or 0.0) / divisor, top / divisor)
     broken = result.upper is not None and result.upper / divisor <= estimate.margin
     estimate.p_value = _end_p(search, LevelStatus.FAIL) if broken else 1.0
+    if estimate.limits.lower >= estimate.margin:
+        _require_sure_ends([(search, LevelStatus.PASS)], alpha)
 
 
 def _divisor(evidence: Evidence, arm: Arm, *, each: bool) -> int:
@@ -401,8 +416,8 @@ class Knee:
     ) -> None:
         """Compare the median over blocks of each block's own knee with its bound, with order-statistic limits.
 
-        A block without a knee may have it below the first level or beyond the last one, so it counts as on the wrong
-        side of the bound.
+        A block without a knee may have it below the first level or beyond the last one. So it counts as on the wrong
+        side of the bound in the limits, and is no evidence that the bound is broken.
         """
         rule, bound = estimate.rule, estimate.margin
         estimate.method = "order-statistic limits of the median over the blocks' own knees"
@@ -418,7 +433,7 @@ class Knee:
         if limits is None:
             reason = f"the median of {len(values)} blocks has no limits"
             raise inconclusive(reason, f"measure at least {min_n_for_upper_limit(0.5, alpha)} blocks")
-        beyond = values < bound if rule.lower_is_worse else values > bound
+        beyond = np.isfinite(values) & (values < bound if rule.lower_is_worse else values > bound)
         estimate.candidate = estimate.value = float(np.quantile(values, 0.5, method="inverted_cdf"))
         estimate.limits = Limits(limits.lower, limits.upper)
         estimate.p_value = binom_sf(int(beyond.sum()) - 1, len(values), 0.5)
