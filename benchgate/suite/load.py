@@ -238,9 +238,10 @@ class TrafficClass:
         session = self.workload.session
         if self.workload.sessions is not None:
             return None
-        if session is None:
+        if session is None or session.turns == 1:
             return 1
-        return session.turns if isinstance(session.turns, int) else None
+        # A recorded conversation may be shorter.
+        return session.turns if isinstance(session.turns, int) and self.workload.prompts is None else None
 
     def adapter_of(self, seed: int, block: int, index: int) -> str | None:
         """Return the adapter of a measured request by its number in a block; None for the model itself."""

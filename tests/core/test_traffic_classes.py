@@ -68,3 +68,12 @@ def test_of_a_conversation_the_first_turn_alone_stands_by_itself(turns: object, 
         assert index[place.is_first_turn(index)].tolist() == first
     again = index[batch.is_first_turn(index + 60)].tolist()  # in the background requests begin again
     assert again == first
+
+
+def test_a_recorded_conversation_may_be_shorter_so_later_ones_begin_anywhere() -> None:
+    stage: dict[str, object] = {"stage": "talk", "concurrency": 4}
+    index = np.arange(7)
+    for turns, first in ((3, [0]), (1, list(range(7)))):
+        workload = {"session": {"turns": turns, "think": None}, "prompts": "chats.jsonl"}
+        (talk,) = of(stage, workload=workload)
+        assert index[talk.is_first_turn(index)].tolist() == first
