@@ -253,6 +253,7 @@ class TrafficClassRunner:
         self._epoch_ns = 0
         self._cancel_scope = CancelScope()
         self._leads = group.leads
+        self.sent = 0  # requests that were sent and are over
         self._begun = 0  # slots that have begun
         self._completing = 0  # slots that have completed nothing so far
         self._lead_units = 0  # begun since all slots have
@@ -470,6 +471,7 @@ class TrafficClassRunner:
         return _CallEnd(response, response.over_ns - self._epoch_ns, conversation.take(request, response))
 
     def _keep(self, request: PreparedRequest, intended_ns: int, response: Response, phase: Phase) -> None:
+        self.sent += response.sent_ns is not None
         self._writer.keep(SpoolEntry(request.number, intended_ns, self._epoch_ns, response, phase))
 
 
@@ -548,7 +550,7 @@ class StageRunner:
                 canary.start()
                 async with asyncio.TaskGroup() as endless:
                     shown = endless.create_task(self._show_in_flight())
-                    guard = endless.create_task(self._hold_rate())
+                    guard = endless.create_task(self._hold_rate(flows))
                     for flow in flows:
                         if flow.background:
                             endless.create_task(flow.run(self._epoch_ns))
@@ -576,14 +578,14 @@ class StageRunner:
             for group in self._classes:
                 group.writer.flush()
 
-    async def _hold_rate(self) -> None:
+    async def _hold_rate(self, flows: Sequence[TrafficClassRunner]) -> None:
         """Raise LimitError once more requests begin in a second than the operator allows, and than chance explains."""
         if self._most_rps is None:
             return
         most, before = self._most_rps + _CHANCE * math.sqrt(self._most_rps) + 1, 0
         while True:
             await asyncio.sleep(1.0)
-            begun = self._pool.in_flight + sum(group.writer.count for group in self._classes)
+            begun = self._pool.in_flight + sum(flow.sent for flow in flows)
             if begun - before > most:
                 found = f"{begun - before} requests began within a second"
                 raise LimitError(

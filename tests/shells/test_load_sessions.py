@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from benchgate.load.results import StageResult
 from benchgate.load.shards import Level, PlannedRequests, Shard
@@ -130,6 +133,24 @@ def test_turn_that_fails_ends_its_conversation_and_what_is_left_fails_with_it() 
     assert columns.error == (None, "http_5xx", "http_5xx", "http_5xx", None, None)
     assert columns.sent_ns[2] == columns.sent_ns[3] == -1
     assert columns.error_detail[2] == "not sent, because turn 2 of its conversation failed: HTTP 500: no memory"
+
+
+def test_turns_that_are_never_sent_are_no_requests_beyond_the_operators_rate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "limits.yaml").write_text("rate: 5/s\n")
+    monkeypatch.setenv("BENCHGATE_LOAD_LIMITS", str(tmp_path / "limits.yaml"))
+    last = replace(turns(9, 1)[0], index=60)
+
+    def respond(received: Received) -> Iterator[Step]:
+        if received.prompt == "s0 t0":
+            yield json_response({"error": {"message": "no memory"}}, status=500)
+        else:  # the stage still runs when its rate is looked at
+            yield from answering(lambda _: "a", after_s=1.5)(received)
+
+    with ScriptedServer(respond) as server:
+        columns = run(server.url, [*turns(0, 60), last], 2).requests
+    assert (len(columns), columns.error.count(None)) == (61, 1)
 
 
 def test_client_that_leaves_a_conversation_does_not_come_back_to_it() -> None:
