@@ -271,10 +271,14 @@ def accuracy(task: str, share: float, n: int, arm: Arm = OURS) -> MetricRow:
 
 def test_every_task_has_equal_weight_and_a_group_is_one_task() -> None:
     rows = [accuracy("mmlu/law", 0.9, 100), accuracy("mmlu/art", 0.5, 300), accuracy("gsm8k", 0.8, 50)]
-    found = own_accuracy(rows, evals("mmlu", "gsm8k"), OURS, answered_tasks(rows, OURS))
+    suite, asked = evals("mmlu", "gsm8k"), answered_tasks(rows, OURS)
+    items = [answered(row.task or "", [True] * row.n, [1] * row.n) for row in rows]
+    found = own_accuracy(rows, suite, OURS, asked, items)
     assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx((0.6 + 0.8) / 2)
     assert found.limits is not None
+    without = own_accuracy(rows, suite, OURS, asked, "the run keeps no evals")
+    assert without == EstimateWithLimits(found.value, None)  # whether they ask the same documents is not known
     assert found.limits.lower == pytest.approx(0.7 - 0.03 * math.sqrt(0.125**2 + 0.375**2 + 0.5**2))
 
 
@@ -290,14 +294,14 @@ def test_every_task_has_equal_weight_and_a_group_is_one_task() -> None:
 def test_a_task_that_was_not_answered_whole_leaves_no_quality(
     rows: list[MetricRow], asked: dict[str, int], says: str
 ) -> None:
-    found = own_accuracy(rows, evals("gsm8k", "arc"), OURS, asked)
+    found = own_accuracy(rows, evals("gsm8k", "arc"), OURS, asked, [])
     assert isinstance(found, str)
     assert says in found
 
 
 def answered(task: str, right: Sequence[bool], tokens: Sequence[int | None]) -> QualityObservation:
     items = tuple(
-        EvalItem(f"{task}-{i}", "d", "p", "t", float(ok), "a", "stop", n, 1, None)
+        EvalItem(f"{task}-{i}", f"{task}-d{i}", "p", "t", float(ok), "a", "stop", n, 1, None)
         for i, (ok, n) in enumerate(zip(right, tokens, strict=True))
     )
     return QualityObservation(task, OURS, items, len(items), None)

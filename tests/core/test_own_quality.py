@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from benchgate.gate.evidence.intervals import count_limits
 from benchgate.model.deployment import Arm
 from benchgate.model.run import MetricRow, QualityObservation
 from benchgate.sizing.candidates import answered_tasks, own_accuracy, tokens_per_correct
@@ -33,37 +34,37 @@ def test_tasks_are_those_that_the_arm_itself_answered_and_is_right_or_wrong_in()
 
 def test_what_the_other_arm_answered_is_no_quality_of_ones_own() -> None:
     suite, theirs = evals("gsm8k"), accuracy("gsm8k", 0.9, 40, THEIRS)
-    assert own_accuracy([theirs], suite, OURS, ASKED) == "task gsm8k was not answered whole on the candidate"
-    both = own_accuracy([theirs, accuracy("gsm8k", 0.5, 40)], suite, OURS, ASKED)
+    assert own_accuracy([theirs], suite, OURS, ASKED, []) == "task gsm8k was not answered whole on the candidate"
+    both = own_accuracy([theirs, accuracy("gsm8k", 0.5, 40)], suite, OURS, ASKED, [])
     assert isinstance(both, EstimateWithLimits)
     assert both.value == pytest.approx(0.5)
-    assert own_accuracy([theirs], suite, THEIRS, ASKED) != own_accuracy([theirs], suite, OURS, ASKED)
+    assert own_accuracy([theirs], suite, THEIRS, ASKED, []) != own_accuracy([theirs], suite, OURS, ASKED, [])
 
 
 @pytest.mark.parametrize("n", [39, 41])
 def test_a_share_of_other_items_than_were_asked_is_not_compared(n: int) -> None:
-    found = own_accuracy([accuracy("gsm8k", 1.0, n)], evals("gsm8k"), OURS, ASKED)
+    found = own_accuracy([accuracy("gsm8k", 1.0, n)], evals("gsm8k"), OURS, ASKED, [])
     assert found == "task gsm8k was not answered whole on the candidate"
 
 
 def test_a_task_scored_by_degrees_counts_as_answered_where_this_arm_has_its_score() -> None:
     suite, rows = evals("gsm8k", "chrf"), [accuracy("gsm8k", 0.8, 40)]
-    found = own_accuracy([*rows, score("chrf")], suite, OURS, ASKED)
+    found = own_accuracy([*rows, score("chrf")], suite, OURS, ASKED, [])
     assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(0.8)
     for missing in (rows, [*rows, score("chrf", THEIRS)], [*rows, replace(score("chrf"), name="exact_ratio")]):
-        assert own_accuracy(missing, suite, OURS, ASKED) == "task chrf was not answered whole on the candidate"
+        assert own_accuracy(missing, suite, OURS, ASKED, []) == "task chrf was not answered whole on the candidate"
 
 
 def test_a_suite_without_evals_has_no_quality() -> None:
-    assert own_accuracy([], parse_suite(SUITE, "s"), OURS, ASKED) == "the suite has no evals"
+    assert own_accuracy([], parse_suite(SUITE, "s"), OURS, ASKED, []) == "the suite has no evals"
 
 
 @pytest.mark.parametrize("end", ["lower", "upper"])
 def test_one_task_without_a_limit_leaves_the_mean_without_an_interval(end: str) -> None:
     open_ended = replace(accuracy("arc", 0.6, 50), **{end: None})  # type: ignore[arg-type]  # a field of it
     rows = [accuracy("gsm8k", 0.8, 40), open_ended]
-    found = own_accuracy(rows, evals("gsm8k", "arc"), OURS, {**ASKED, "arc": 50})
+    found = own_accuracy(rows, evals("gsm8k", "arc"), OURS, {**ASKED, "arc": 50}, [])
     assert isinstance(found, EstimateWithLimits)
     assert found.value == pytest.approx(0.7)
     assert found.limits is None
@@ -177,7 +178,7 @@ def test_an_item_without_a_cluster_is_its_own_beside_those_that_have_one() -> No
     assert reach(tokens(in_clusters(HALF, some))) == pytest.approx(reach(tokens(in_clusters(HALF, named))))
 
 
-def test_clusters_of_two_tasks_of_a_group_do_not_go_together_for_their_name() -> None:
+def test_equal_clusters_of_two_tasks_of_a_group_are_one_as_in_the_checks() -> None:
     names = [f"c{i // 4}" for i in range(40)]  # those with a higher number are longer
     asked = {"mmlu/law": 40, "mmlu/art": 40}
     law, art = (
@@ -185,6 +186,21 @@ def test_clusters_of_two_tasks_of_a_group_do_not_go_together_for_their_name() ->
         for of in ("law", "art")
     )
     other = in_clusters(art, [f"other {name}" for name in names])
-    assert reach(tokens(law, art, asked=asked, suite="mmlu")) == pytest.approx(
-        reach(tokens(law, other, asked=asked, suite="mmlu"))
-    )
+    apart = reach(tokens(law, other, asked=asked, suite="mmlu"))
+    assert reach(tokens(law, art, asked=asked, suite="mmlu")) > 1.4 * apart
+
+
+def test_a_second_task_on_the_same_documents_makes_nothing_surer() -> None:
+    right = [True, True, False, True] * 25
+    alone, again = (answered(task, right, [1] * 100) for task in ("gsm8k", "arc"))
+    items = zip(alone.items, again.items, strict=True)
+    same = replace(again, items=tuple(replace(theirs, doc_hash=one.doc_hash) for one, theirs in items))
+    limits = count_limits(75, 100)
+    assert limits is not None
+    rows = [replace(accuracy(task, 0.75, 100), lower=limits.lower, upper=limits.upper) for task in ("gsm8k", "arc")]
+    suite, asked = evals("gsm8k", "arc"), answered_tasks(rows, OURS)
+    apart, shared = (own_accuracy(rows, suite, OURS, asked, [alone, other]) for other in (again, same))
+    assert isinstance(apart, EstimateWithLimits) and isinstance(shared, EstimateWithLimits)
+    assert apart.limits is not None and shared.limits is not None
+    assert shared.limits.lower <= limits.lower + 0.01 < apart.limits.lower
+    assert shared.limits.upper >= limits.upper - 0.01 > apart.limits.upper
