@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -191,11 +191,20 @@ def _unknown_key(path: Path, root: Slot | None) -> str:
         return "unknown key; certificates are always verified; name your own authority's with `ca`"
     key, known, homes = str(path[-1]), _known_keys(path[:-1], root), ""
     if root is None:
-        places = (place for place, model in sections() if key in slots_of(model))
-        homes = " and ".join(f"`{place}`" if place else "the top level" for place in places)
+        homes = " and ".join(f"`{place}`" if place else "the top level" for place in _homes().get(key, ()))
     if homes and nearest(key, known):
         return f"unknown key here; {suggestion(key, known)} `{key}` belongs in {homes}"
     return f"unknown key here; it belongs in {homes}" if homes else f"unknown key; {suggestion(key, known)}"
+
+
+@cache
+def _homes() -> Mapping[str, Sequence[str]]:
+    """Return the places of the sections that have each key."""
+    homes: dict[str, list[str]] = {}
+    for place, model in sections():
+        for key in slots_of(model):
+            homes.setdefault(key, []).append(place)
+    return homes
 
 
 def _known_keys(path: Path, root: Slot | None) -> list[str]:

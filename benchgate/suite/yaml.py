@@ -29,6 +29,8 @@ from benchgate.suite.formats import HALF_A_PAIR, holds_half_a_pair
 MAX_CHARACTERS = 256 * 1024
 MAX_NODES = 10_000
 MAX_DEPTH = 16
+_MANY_OPEN = re.compile(rf"((?:[\[{{]\s*){{{MAX_DEPTH}}})[\[{{](?:\s*[\[{{]){{{3 * MAX_DEPTH}}}")
+"""So many brackets, the first ones too many in the group: YAML's scanner takes seconds for a thousand of them."""
 
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 """Content of a suite's text once it is parsed."""
@@ -116,6 +118,10 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
 
 def _refuse_the_unneeded(text: str, source: str) -> None:
     """Check depth, size, documents, tags and anchors in the events, before anything is built."""
+    if run := _MANY_OPEN.search(text):
+        before = text[: run.end(1)]
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        raise SuiteError([Problem(source, line, column, "", _too_much(MAX_DEPTH + 1, "levels of nesting", MAX_DEPTH))])
     depth = nodes = documents = 0
     anchors: set[str] = set()
     for event in YAML(typ="safe", pure=True).parse(text):
