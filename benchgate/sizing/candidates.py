@@ -393,8 +393,8 @@ def own_accuracy(
 
     It is that of an `accuracy` check without a task: a group of lm-eval is one task of all its items. Tasks with
     partial scores are not included. `answered` are the tasks that every compared side must have answered completely.
-    By the items `observed`, the limits are widened where tasks ask the same documents. Of several tasks without their
-    items that is not known, and there are no limits.
+    By the items `observed`, the limits are widened where tasks ask the same documents. Without the items that is not
+    known, and the limits hold whatever tasks have in common.
     """
     if suite.quality is None:
         return "the suite has no evals"
@@ -422,7 +422,8 @@ def own_accuracy(
         return mean
     items = observed if isinstance(observed, str) else _items_by_unit(observed, suite, arm, answered)
     if isinstance(items, str):
-        return EstimateWithLimits(mean.value, None)
+        sides = [(weight * one.limits.lower, weight * one.limits.upper) for weight, one in parts if one.limits]
+        return EstimateWithLimits(mean.value, Limits(sum(low for low, _ in sides), sum(high for _, high in sides)))
     labels = cluster_labels_of_units([[one.items for one in of] for of in items.values()])
     if all(of is None for of in labels):
         return mean

@@ -196,7 +196,7 @@ def quality() -> tuple[QualityObservation, ...]:
 def _eval_item(task: str, index: int, wrong: bool) -> EvalItem:
     return EvalItem(
         item_id=f"{task}-{index:04}",
-        doc_hash=f"d{index}",
+        doc_hash=f"{task}-d{index}",
         prompt_hash=f"p{index}",
         target_hash=f"t{index}",
         score=0.0 if wrong else 1.0,

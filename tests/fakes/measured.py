@@ -228,7 +228,7 @@ def _item(task: str, i: int, effect: Effect) -> EvalItem:
 def _scored(task: str, i: int, wrong: bool, cut: bool, empty: bool) -> EvalItem:
     return EvalItem(
         item_id=f"{task}-{i}",
-        doc_hash=f"d{i}",
+        doc_hash=f"{task}-d{i}",
         prompt_hash=f"p{i}",
         target_hash=f"t{i}",
         score=0.0 if wrong else 1.0,
