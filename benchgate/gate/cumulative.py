@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconclusive, log_margin
-from benchgate.gate.reasons import Line, change_of, check_line, show_margin
+from benchgate.gate.reasons import Line, change_of, check_line, show_margin, stale_noise
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastRun, past_arm
-from benchgate.model.metric import COST_METRICS, METRICS, names_of
+from benchgate.model.metric import COST_METRICS, METRICS, depends_on_slo, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
@@ -137,7 +137,7 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
         usable = check.outcome is not Outcome.INVALID and all(x is not None and math.isfinite(x) for x in numbers)
         if not (check.required and comparative and usable):
             continue
-        estimate = _accumulate(check, creep, judged, suite.gate.alpha)
+        estimate = _accumulate(check, creep, judged, suite)
         if estimate is not None:
             found.append((check, estimate))
     if not found and creep.required:
@@ -155,10 +155,11 @@ def creep_checks(suite: Suite, judged: Evidence, checks: Sequence[CheckResult]) 
     )
 
 
-def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float) -> Estimate | None:
+def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, suite: Suite) -> Estimate | None:
     if len(judged.run.arms) < len(Arm):
         return None
-    chain, falls = _worst_chain(check, judged, creep.releases, alpha), METRICS[check.metric].higher_is_better
+    alpha = suite.gate.alpha
+    chain, falls = _worst_chain(check, judged, creep.releases, suite), METRICS[check.metric].higher_is_better
     counted = chain.links[: creep.releases]
     margin = creep.points if check.scale is not Scale.LOG_RATIO else log_margin(creep.margin, falling=falls)
     rule = Rule(check.unit, check.scale, falls=falls, quiet=True)
@@ -166,10 +167,13 @@ def _accumulate(check: CheckResult, creep: Creep, judged: Evidence, alpha: float
     if not chain.since:
         estimate.problem = _nothing_before(chain, judged)
         return estimate if creep.required else None
-    total, since = sum_chain(counted, alpha, trace=estimate.trace), chain.since[len(counted) - 2]
+    # Every run reads the same texts: what is chance in them is the same each time.
+    shared = METRICS[check.metric].family == "divergence"
+    total = sum_chain(counted, alpha, shared=shared, trace=estimate.trace)
+    since = chain.since[len(counted) - 2]
     estimate.value, estimate.limits, estimate.p_value = total.regression, total.limits, total.p_value
     estimate.notes.append(f"since {since.baseline.name}, the baseline of run {since.title}")
-    estimate.warn(_best_on_record(chain, estimate, alpha))
+    estimate.warn(_best_on_record(chain, estimate, alpha, shared=shared))
     if chain.broken is not None and len(counted) < creep.releases:
         estimate.notes.append(chain.broken)
         if creep.required:
@@ -194,13 +198,13 @@ def _nothing_before(chain: _Chain, judged: Evidence) -> CannotJudge:
     return CannotJudge(Outcome.WARN, reason, "keep one store for all runs; the next promotion is the first to add")
 
 
-def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: float) -> _Chain:
+def _worst_chain(check: CheckResult, judged: Evidence, releases: int, suite: Suite) -> _Chain:
     """Return the chain back from the candidate, as far as comparisons follow one another, with the largest regression.
 
     If several runs promoted one release, each is a chain: a run with another baseline removes none of them. Requires a
     check that adds up.
     """
-    known = dict[tuple[PastRelease, int], _Chain]()
+    known, slo = dict[tuple[PastRelease, int], _Chain](), suite.to_stored().get("slo")
 
     def worst_from(place: PastRelease, left: int) -> _Chain:
         """Return the worst chain from here by its first `left` links; by all of them if none is left to count."""
@@ -214,12 +218,14 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: flo
     def through(step: StepBack, left: int) -> _Chain:
         link: ChainLink | str
         if isinstance(step, Gap):
-            run, link = step.before, _gap_link(check, step, judged, alpha)
+            run, link = step.before, _gap_link(check, step, judged, suite)
         else:
             run, source = step.run, f"run {step.run.title}"
             past = run.checks.get(check.id)
             if past is None or past.scale is not check.scale or past.n < 2:
                 link = f"{source} has no {check.id} to add"
+            elif depends_on_slo(check.metric) and run.slo not in (None, slo):
+                link = f"{source} counted good requests by another `slo`"
             else:
                 link = ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source)
         if isinstance(link, str):
@@ -230,7 +236,7 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, alpha: flo
     chain = worst_from(judged_baseline(judged.history, *_past_arms(judged)), releases - 1)
     assert check.harm is not None and check.lower is not None and check.upper is not None, "it adds up"
     limits = Limits(check.lower, check.upper)
-    own = ChainLink(check.harm, limits, check.limits_alpha or alpha, check.n, "this run")
+    own = ChainLink(check.harm, limits, check.limits_alpha or suite.gate.alpha, check.n, "this run")
     return _Chain((own, *chain.links), chain.since, chain.broken)
 
 
@@ -239,7 +245,7 @@ def _past_arms(judged: Evidence) -> tuple[PastArm, PastArm]:
     return past_arm(arms[Arm.BASELINE], environment), past_arm(arms[Arm.CANDIDATE], environment)
 
 
-def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, alpha: float) -> ChainLink | str:
+def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, suite: Suite) -> ChainLink | str:
     """Compare a release that no run promoted with the one before it by two runs' baselines, or return why it cannot."""
     if gap.after is None:
         newer, run, new = _past_arms(judged)[0], "now", check.baseline
@@ -257,18 +263,20 @@ def _gap_link(check: CheckResult, gap: Gap, judged: Evidence, alpha: float) -> C
     if newer.hardware != gap.before.baseline.hardware:
         return f"{changed}, on other hardware"
     noise = judged.noise.spread(check.metric, check.statistic, check.stage or "") if judged.noise else None
-    if noise is None or noise.n < 2:
+    if judged.noise is None or noise is None or noise.n < 2:
         return f"{changed}, and how much of that is noise is not known"
-    return link_across_runs(ratio, noise.cv_run, noise.n, alpha, f"the time since run {gap.before.title}")
+    if stale := stale_noise(suite, judged.run, judged.noise):
+        return f"{changed}, and the noise profile is stale: {stale[0]}"
+    return link_across_runs(ratio, noise.cv_run, noise.n, suite.gate.alpha, f"the time since run {gap.before.title}")
 
 
-def _best_on_record(chain: _Chain, estimate: Estimate, alpha: float) -> str | None:
+def _best_on_record(chain: _Chain, estimate: Estimate, alpha: float, *, shared: bool) -> str | None:
     """Return a warning if the candidate is shown to be further behind another release than the one looked at.
 
     The release is the best of all in the chain, so alpha is divided among them.
     """
     among, rule = len(chain.since), estimate.rule
-    sums = [sum_chain(chain.links[: k + 2], alpha / among) for k in range(among)]
+    sums = [sum_chain(chain.links[: k + 2], alpha / among, shared=shared) for k in range(among)]
     best = max(range(among), key=lambda k: sums[k].regression)
     shown = sums[best].p_value <= alpha / among and sums[best].limits.upper >= estimate.margin
     if best == estimate.n - 2 or not shown:

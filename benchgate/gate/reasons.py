@@ -15,7 +15,8 @@ from benchgate.gate.guards.base import compared
 from benchgate.gate.policy import CheckSpec
 from benchgate.model.deployment import Arm, engine_version_of
 from benchgate.model.metric import METRICS, TASK_METRICS
-from benchgate.model.noise import format_age, staleness_reasons
+from benchgate.model.noise import NoiseProfile, format_age, staleness_reasons
+from benchgate.model.run import Run
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits, LimitWidth, sample_size_for_width
 from benchgate.stats.sequential import look_alphas
@@ -496,13 +497,18 @@ def noise_notes(comparison: Comparison, suite: Suite) -> tuple[str, ...]:
         profile = profile or comparison.reference.noise
     if profile is None or Arm.BASELINE not in run.arms:
         return tuple(notes)
-    at, version = run.finished_at or run.started_at, engine_version_of(run.arms[Arm.BASELINE])
-    note = f"noise profile of run {profile.run_id}, {format_age(profile.age_at(at))} old"
+    note = f"noise profile of run {profile.run_id}, {format_age(profile.age_at(run.finished_at or run.started_at))} old"
     if profile.false_block is not None:
         found = profile.false_block
         note += f": of the unchanged baseline the policy it was made with {found.shares}, of {found.of:,} draws from it"
-    stale = staleness_reasons(profile, at=at, engine_version=version, max_age_s=suite.gate.noise_max_age_s)
+    stale = stale_noise(suite, run, profile)
     return (*notes, note, *(f"the noise profile is stale: {why}; run `benchgate calibrate` again" for why in stale))
+
+
+def stale_noise(suite: Suite, run: Run, profile: NoiseProfile) -> tuple[str, ...]:
+    """Return the reasons why a noise profile of the run's baseline was stale at the end of the run."""
+    at, version = run.finished_at or run.started_at, engine_version_of(run.arms[Arm.BASELINE])
+    return staleness_reasons(profile, at=at, engine_version=version, max_age_s=suite.gate.noise_max_age_s)
 
 
 @dataclass(frozen=True, slots=True)

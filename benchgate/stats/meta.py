@@ -97,13 +97,16 @@ class ChainSum:
     p_value: float
 
 
-def sum_chain(links: Sequence[ChainLink], alpha: float, *, trace: Trace | None = None) -> ChainSum:
+def sum_chain(
+    links: Sequence[ChainLink], alpha: float, *, shared: bool = False, trace: Trace | None = None
+) -> ChainSum:
     """Add independent links, with limits by MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693-1702).
 
     The variance of a link on each side comes from its own limit there (`ChainLink.errors`), so asymmetric limits keep
-    their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of v²/(n-1).
-    `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above, the
-    least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
+    their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of v²/(n-1). Links
+    of a `shared` sample may all have the same error: their standard errors add, with the fewest degrees of freedom of a
+    link. `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above,
+    the least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
     """
     check_alpha(alpha)
     if not links or min(link.n for link in links) < 2:
@@ -120,13 +123,21 @@ def sum_chain(links: Sequence[ChainLink], alpha: float, *, trace: Trace | None =
     for side, name in enumerate(("downwards", "upwards")):
         variances = [pair[side] ** 2 for pair in errors]
         variance, freedom = sum(variances), 1.0
-        if variance > 0:
+        if shared:
+            error, freedom = sum(pair[side] for pair in errors), min(link.n for link in links) - 1.0
+        elif variance > 0:
+            error = math.sqrt(variance)
             freedom = variance**2 / sum(v**2 / (link.n - 1) for v, link in zip(variances, links, strict=True))
-        error, quantile = math.sqrt(variance), t_ppf(1 - alpha, freedom)
+        else:
+            error = 0.0
+        quantile = t_ppf(1 - alpha, freedom)
         if trace is not None:
+            of_error, of_freedom = "root of the sum of the squared standard errors", " (Satterthwaite)"
             how = "V^2 / sum of v^2 / (n - 1), V = sum of v"
-            trace.made(f"standard error {name}", "root of the sum of the squared standard errors", error)
-            trace.made(f"degrees of freedom {name} (Satterthwaite)", how, freedom)
+            if shared:
+                of_error, of_freedom, how = "sum of the standard errors, which share a sample", "", "the least n - 1"
+            trace.made(f"standard error {name}", of_error, error)
+            trace.made(f"degrees of freedom {name}{of_freedom}", how, freedom)
             trace.made(f"t quantile {name}", f"t({digits(1 - alpha)}, {digits(freedom)})", quantile)
         sides.append((error, freedom, quantile))
     (below, freedom, lower_t), (above, _, upper_t) = sides

@@ -350,15 +350,17 @@ def _past(run: Run, verdict: StoredVerdict, decided_at: str | None) -> PastRun:
         candidate=past_arm(run.arms[Arm.CANDIDATE], run.environment),
         checks={check.id: check for check in checks if check is not None},
         decided_at=decided_at,
+        slo=run.suite.get("slo"),
     )
 
 
 def _check(check: Mapping[str, Any], alpha: float) -> PastCheck | None:
-    """Return a comparison of both arms with finite numbers; None for any other check."""
+    """Return a valid comparison of both arms with finite numbers; None for any other check."""
     numbers = {name: check.get(name) for name in ("baseline", "candidate", "harm", "lower", "upper")}
     # Documents spell infinite numbers as text, and unmeasured ones as null.
     known = {name: float(number) for name, number in numbers.items() if isinstance(number, int | float)}
-    if check["scale"] == Scale.ABSOLUTE.value or len(known) < len(numbers):
+    is_valid = check["outcome"] != Outcome.INVALID.value  # it may have been advisory; its numbers are kept
+    if not is_valid or check["scale"] == Scale.ABSOLUTE.value or len(known) < len(numbers):
         return None
     return PastCheck(
         id=check["id"],

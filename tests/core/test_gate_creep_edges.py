@@ -22,8 +22,15 @@ from tests.core.test_gate_creep import CHECK, arm, chain, last_baseline, promote
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 
 Line = dict[str, object]
+
+
+def of_version(evidence: Evidence, version: str = "1") -> Evidence:
+    arms = {arm: replace(one, facts={**one.facts, "engine_version": version}) for arm, one in evidence.run.arms.items()}
+    return replace(evidence, run=replace(evidence.run, arms=arms))
+
+
 REQUIRED = suite(required=True)
-RUN = run_of(REQUIRED)
+RUN = of_version(run_of(REQUIRED))
 OWN: CheckResult = judge(REQUIRED, RUN).checks[0]
 HERE = last_baseline(RUN).hardware
 
@@ -78,13 +85,17 @@ def test_a_way_that_is_long_enough_needs_nothing_beyond_it() -> None:
 # Across runs
 
 
-def across(noise: NoiseSpread | None, old: PastRun, *, check: CheckResult = OWN) -> CheckResult:
+def calibrated(evidence: Evidence, noise: NoiseSpread, measured_at: str = RUN.run.started_at) -> Evidence:
+    key = noise_key(evidence.run.arms[Arm.BASELINE], evidence.run.environment, evidence.run.measurement_sha256)
+    return replace(evidence, noise=NoiseProfile(key, measured_at, "calibration", 9, (noise,), engine_version="1"))
+
+
+def across(
+    noise: NoiseSpread | None, old: PastRun, *, check: CheckResult = OWN, measured_at: str = RUN.run.started_at
+) -> CheckResult:
     """A baseline that no run promoted, after the one of an old run."""
     evidence = with_history(old)
-    if noise is not None:
-        key = noise_key(RUN.run.arms[Arm.BASELINE], RUN.run.environment, RUN.run.measurement_sha256)
-        evidence = replace(evidence, noise=NoiseProfile(key, "2026-01-01T00:00:00Z", "calibration", 9, (noise,)))
-    return line_of(REQUIRED, evidence, check)
+    return line_of(REQUIRED, evidence if noise is None else calibrated(evidence, noise, measured_at), check)
 
 
 SPREAD = NoiseSpread("ttft", "p50", "c4", 0.02, 0.01, 9)
@@ -103,6 +114,23 @@ def test_a_release_that_no_run_promoted_is_compared_across_runs_with_their_noise
     assert line.outcome is Outcome.BLOCK  # 6 % across the runs, and this run's own
     assert across(SPREAD, at(BEFORE, baseline=OWN.baseline)).outcome is Outcome.PASS
     assert line.notes[0] == f"since r0, the baseline of run {BEFORE.title}"
+
+
+def test_a_stale_noise_profile_adds_nothing() -> None:
+    line = across(SPREAD, at(BEFORE, baseline=OWN.baseline), measured_at="2020-01-01T00:00:00Z")
+    assert line.outcome is Outcome.INCONCLUSIVE
+    assert "the noise profile is stale: it is" in line.reason
+
+
+def test_goodput_by_another_slo_adds_nothing_and_latencies_do() -> None:
+    goodput = replace(OWN, id="goodput@c4", metric="goodput", unit=Unit.POINTS, scale=Scale.DIFFERENCE)
+    for check, adds in ((goodput, False), (OWN, True)):
+        past = promoted(0, here("r0"), last_baseline(RUN), 0.0, check.id)
+        past = replace(past, checks={check.id: replace(past.checks[check.id], unit=check.unit, scale=check.scale)})
+        line = line_of(REQUIRED, with_history(replace(past, slo={"ttft": 9.0})), check)
+        assert ("by another `slo`" not in line.reason) is adds
+        same = line_of(REQUIRED, with_history(replace(past, slo=REQUIRED.to_stored()["slo"])), check)
+        assert "by another `slo`" not in same.reason
 
 
 @pytest.mark.parametrize(
@@ -145,9 +173,7 @@ def test_a_rate_that_fell_across_runs_is_harm() -> None:
 def test_a_gap_in_the_middle_is_compared_by_the_run_that_first_had_that_baseline() -> None:
     """r0 → r1, then r2 from nowhere, beside which this run's baseline was promoted."""
     late = at(promoted(1, here("r2"), last_baseline(RUN), 0.01, CHECK), baseline=0.06)
-    key = noise_key(RUN.run.arms[Arm.BASELINE], RUN.run.environment, RUN.run.measurement_sha256)
-    known = NoiseProfile(key, "2026-01-01T00:00:00Z", "calibration", 9, (SPREAD,))
-    evidence = replace(with_history(BEFORE, late), noise=known)
+    evidence = calibrated(with_history(BEFORE, late), SPREAD)
     line = line_of(REQUIRED, evidence)
     assert OWN.harm is not None
     assert line.n == 3

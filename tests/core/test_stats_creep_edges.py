@@ -41,6 +41,17 @@ def test_harms_add_and_errors_add_as_squares() -> None:
     assert found.p_value == pytest.approx(float(scipy_stats.t.sf(0.6, freedom)))
 
 
+def test_links_of_one_sample_are_as_sure_as_their_sum_over_it() -> None:
+    pieces = np.random.default_rng(5).normal(0.01, 0.02, 30)
+    one, whole = paired_t(pieces, 0.05), paired_t(10 * pieces, 0.05)
+    assert one is not None and whole is not None
+    links = [ChainLink(one.mean, one.limits, 0.05, 30)] * 10
+    shared, apart = sum_chain(links, 0.05, shared=True), sum_chain(links, 0.05)
+    assert (shared.limits.lower, shared.limits.upper) == pytest.approx((whole.limits.lower, whole.limits.upper))
+    assert shared.p_value == pytest.approx(paired_t(10 * pieces, 0.05, margin=0.0).p_value)  # type: ignore[union-attr]
+    assert shared.limits.upper - shared.regression > 3 * (apart.limits.upper - apart.regression)
+
+
 def test_limits_that_are_not_symmetrical_stay_so() -> None:
     found = sum_chain([link(0.02, 0.01, up=0.03), link(0.01, 0.01, up=0.04)], 0.05)
     assert found.errors == pytest.approx((0.01 * math.sqrt(2), 0.05))

@@ -205,6 +205,13 @@ def test_number_that_is_missing_or_infinite_is_no_link(store: Store) -> None:
     assert [past.checks for past in store.evidence(judged_later(store)).history] == [{}, {}]
 
 
+def test_numbers_of_an_invalid_check_are_no_link_though_the_run_was_promoted(store: Store) -> None:
+    advisory = document("INVALID")["checks"]
+    store.save_verdict(write_run(store).id, document("WARN", checks=advisory))
+    (past,) = store.evidence(judged_later(store)).history
+    assert past.checks == {}
+
+
 def test_who_only_looks_at_a_run_stores_no_verdict(store: Store) -> None:
     policy = SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()
     evidence = measured(policy)
