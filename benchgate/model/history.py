@@ -52,7 +52,7 @@ class PastRun:
     candidate: PastArm
     checks: Mapping[str, PastCheck]  # those that compared both sides and have finite numbers, by id
     decided_at: str | None = None  # promotion, or verdict if no promotion of its suite is recorded
-    slo: Mapping[str, object] | None = None  # of its suite, as that is stored; stages and classes may have their own
+    slo: object = None  # of its suite, as that is stored; stages and classes may have their own
 
     @property
     def promoted_at(self) -> str:

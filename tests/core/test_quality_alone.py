@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from benchgate.gate.checks import accuracy
 from benchgate.gate.checks.accuracy import PartTest, broken_parts
 from benchgate.gate.comparison import compare
-from benchgate.gate.evidence.items import Pairs
+from benchgate.gate.evidence.items import Pairs, pair_units
 from benchgate.gate.judge import judge
 from benchgate.model.verdict import Outcome, Verdict
 from tests.fakes.evals import Answers, Line, evidence_of, right_but, suite_of
@@ -121,7 +120,7 @@ def looked_at(
     """Return the parts by name, each with whether its clusters counted, and the warning about those that broke."""
     suite = suite_of([FLOOR], list(units))
     comparison = compare(evidence_of(suite, {name: (arm, arm) for name, arm in tasks.items()}))
-    paired = accuracy.pair_units(comparison, units)
+    paired = pair_units(comparison, units)
     tested: dict[str, bool] = {}
 
     def test(one: Pairs) -> PartTest:

@@ -12,6 +12,7 @@ from benchgate.gate.checks.flips import excess_flips
 from benchgate.gate.checks.shadow import excess_of_rows
 from benchgate.gate.comparison import compare
 from benchgate.gate.decision import CannotJudge, Estimate, Rule
+from benchgate.gate.evidence.items import pair_units
 from benchgate.gate.guards.load import failures_judged
 from benchgate.gate.judge import judge
 from benchgate.model.deployment import Arm
@@ -137,7 +138,7 @@ def test_what_was_not_run_on_an_arm_or_has_no_item_is_no_result(line: Line) -> N
 
 def test_without_a_task_there_is_nothing_to_judge() -> None:
     with pytest.raises(CannotJudge, match="no eval task of this kind was run") as caught:
-        accuracy.pair_units(compare(run()), {})
+        pair_units(compare(run()), {})
     assert caught.value.outcome is Outcome.INVALID
 
 

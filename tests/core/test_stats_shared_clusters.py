@@ -23,8 +23,13 @@ Labels = list[tuple[str, ...] | None]
 
 
 def test_units_share_the_names_of_their_documents_and_declared_clusters_and_of_nothing_else() -> None:
-    alone: list[tuple[str | None, str]] = [(None, "x"), (None, "y")]
-    units = [[[(None, "a"), (None, "b")]], [[(None, "b"), (None, "c")]], [alone], [[("p", "d")]], [[("p", "e")]]]
+    units: list[list[list[tuple[str | None, str]]]] = [
+        [[(None, "a"), (None, "b")]],
+        [[(None, "b"), (None, "c")]],
+        [[(None, "x"), (None, "y")]],
+        [[("p", "d")]],
+        [[("p", "e")]],
+    ]
     first, second, third, fourth, fifth = label_units(units)
     assert first is not None and second is not None
     assert first[1] == second[0]

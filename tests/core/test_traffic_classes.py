@@ -74,6 +74,6 @@ def test_a_recorded_conversation_may_be_shorter_so_later_ones_begin_anywhere() -
     stage: dict[str, object] = {"stage": "talk", "concurrency": 4}
     index = np.arange(7)
     for turns, first in ((3, [0]), (1, list(range(7)))):
-        workload = {"session": {"turns": turns, "think": None}, "prompts": "chats.jsonl"}
+        workload: Line = {"session": {"turns": turns, "think": None}, "prompts": "chats.jsonl"}
         (talk,) = of(stage, workload=workload)
         assert index[talk.is_first_turn(index)].tolist() == first
