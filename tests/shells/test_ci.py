@@ -134,7 +134,7 @@ def test_outside_of_ci_people_say_it_themselves() -> None:
 
 
 @pytest.mark.parametrize("given", [{"by": ""}, {"by": " "}, {"by": "anna", "ref": ""}, {"by": "anna", "commit": ""}])
-def test_an_option_from_a_variable_that_is_not_set_is_refused_and_not_guessed(given: dict[str, str]) -> None:
+def test_an_option_from_a_variable_that_is_not_set_is_refused_and_not_guessed(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"--{list(given)[-1]} is empty"):
         origin_of({"CIRCLECI": "true"}, user="circleci", **given)
 
