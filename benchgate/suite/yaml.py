@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
@@ -22,6 +23,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.scanner import Scanner
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.suite.formats import HALF_A_PAIR, holds_half_a_pair
@@ -29,8 +31,6 @@ from benchgate.suite.formats import HALF_A_PAIR, holds_half_a_pair
 MAX_CHARACTERS = 256 * 1024
 MAX_NODES = 10_000
 MAX_DEPTH = 16
-_MANY_OPEN = re.compile(rf"((?:[\[{{]\s*){{{MAX_DEPTH}}})[\[{{](?:\s*[\[{{]){{{3 * MAX_DEPTH}}}")
-"""So many brackets, the first ones too many in the group: YAML's scanner takes seconds for a thousand of them."""
 
 Plain = str | int | float | bool | None | list["Plain"] | dict[str, "Plain"]
 """Content of a suite's text once it is parsed."""
@@ -108,6 +108,9 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
     try:
         _refuse_the_unneeded(text, source)
         root: Node | None = YAML(typ="safe", pure=True).compose(text)
+    except _TooDeepError as error:
+        place, deep = _place(error.problem_mark), _too_much(MAX_DEPTH + 1, "levels of nesting", MAX_DEPTH)
+        raise SuiteError([Problem(source, place.line, place.column, "", deep)]) from error
     except YAMLError as error:
         raise SuiteError([_not_yaml(error, text, source)]) from error
     if root is None or (isinstance(root, ScalarNode) and _scalar(root) is None):
@@ -116,15 +119,26 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
     return _Builder(source, what).build(root)
 
 
+class _Scanner(Scanner):
+    """Scanner that stops at the deepest level that is allowed: of a thousand open brackets it takes seconds."""
+
+    def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # ruamel's name
+        if self.flow_level >= MAX_DEPTH:
+            raise _TooDeepError(problem_mark=self.reader.get_mark())
+        super().fetch_flow_collection_start(TokenClass, to_push)
+
+
+class _TooDeepError(MarkedYAMLError):
+    pass
+
+
 def _refuse_the_unneeded(text: str, source: str) -> None:
     """Check depth, size, documents, tags and anchors in the events, before anything is built."""
-    if run := _MANY_OPEN.search(text):
-        before = text[: run.end(1)]
-        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        raise SuiteError([Problem(source, line, column, "", _too_much(MAX_DEPTH + 1, "levels of nesting", MAX_DEPTH))])
     depth = nodes = documents = 0
     anchors: set[str] = set()
-    for event in YAML(typ="safe", pure=True).parse(text):
+    reader = YAML(typ="safe", pure=True)
+    reader.Scanner = _Scanner
+    for event in reader.parse(text):
         complaint = None
         if isinstance(event, DocumentStartEvent):
             documents += 1
