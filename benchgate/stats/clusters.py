@@ -109,7 +109,7 @@ class JoinedTasks:
     An item's distance to its task's mean is weighted by n / (K n_k), for n_k of n items in one of K tasks: the
     cluster-robust error of the sample has the covariance of the tasks. Where a small task asks a part of what a large
     one does, few clusters have most of the weight: `worth` is the number of clusters of equal weight with as many
-    degrees of freedom, (Σ w²)² / Σ w⁴ over the weights w of the clusters.
+    degrees of freedom, (Σ w²)² / Σ w⁴ over the weights w of the clusters, and at least 2.
     """
 
     sizes: tuple[int, ...]
@@ -126,7 +126,7 @@ class JoinedTasks:
     def mean(self, tasks: Sequence[FloatArray], trace: Trace | None = None) -> ClusterMean | None:
         """Return the mean over tasks as `cluster_mean` does, by `worth` clusters."""
         found = cluster_mean(self.values(tasks), self.clusters, trace)
-        if found is None or self.worth < 2:
+        if found is None:
             return None
         few_clusters = self.worth / (self.worth - 1) * (found.clusters - 1) / found.clusters
         joined = replace(found, error=found.error * math.sqrt(few_clusters), clusters=self.worth)
@@ -148,7 +148,7 @@ def join_tasks(sizes: Sequence[int], clusters: Sequence[Sequence[str] | None]) -
     labels = tuple(chain.from_iterable(theirs or alone for theirs, alone in zip(clusters, own, strict=True)))
     weights = cluster_sums(np.concatenate([np.full(size, 1 / max(size, 1)) for size in sizes]), labels)
     worth = math.floor(float(np.sum(weights**2)) ** 2 / float(np.sum(weights**4)) + 1e-9)
-    return JoinedTasks(tuple(sizes), labels, worth)
+    return JoinedTasks(tuple(sizes), labels, max(2, worth))
 
 
 def cluster_sums(values: FloatArray, clusters: Sequence[str] | None = None) -> FloatArray:

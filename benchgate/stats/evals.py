@@ -182,10 +182,11 @@ def _pool_losses(
     tested: float,
     trace: Trace | None,
 ) -> tuple[float, Limits, float] | None:
-    """Return the mean loss over tasks of equal weight, its limits raised for rare losses, and the p-value of "at most".
+    """Return the mean loss over tasks of equal weight, its limits raised for rare losses, and its p-value.
 
-    `most` has the largest possible loss of each item. Tasks that share clusters are taken as independent and as one
-    sample, and the weaker claim holds. Return None when a task has fewer than two items or clusters.
+    The p-value is that of "the loss is at most `tested`". `most` has the largest possible loss of each item. Tasks that
+    share clusters are taken as independent and as one sample, and the weaker claim holds. Return None when a task has
+    fewer than two items or clusters.
     """
     joined = join_tasks([len(values) for values in gaps], clusters)
     estimates = [[cluster_mean(values, groups, trace) for values, groups in zip(gaps, clusters, strict=True)]]

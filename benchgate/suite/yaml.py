@@ -129,7 +129,7 @@ class _Scanner(Scanner):
 
 
 class _TooDeepError(MarkedYAMLError):
-    pass
+    """More open brackets than levels are allowed; its mark is the first one too many."""
 
 
 def _refuse_the_unneeded(text: str, source: str) -> None:

@@ -71,6 +71,13 @@ def test_the_error_of_tasks_of_unlike_sizes_is_by_each_items_weight_and_by_the_c
     assert found.error == pytest.approx((8 / 7 * float(np.sum(sums**2))) ** 0.5)
 
 
+def test_one_cluster_of_nearly_all_items_leaves_next_to_nothing_shown() -> None:
+    names = (*("most",) * 1000, *(f"c{i}" for i in range(9)))
+    both = np.where(np.arange(1009) % 10 == 0, 0.0, 1.0)
+    found = accuracy_regression([ScorePairs(both, np.roll(both, 1), names)] * 2, ALPHA)
+    assert found.limits.upper > 0.1
+
+
 def labels_of(sizes: Sizes) -> Labels:
     return label_units([[[(None, f"d{i}") for i in range(n)]] for n in sizes])
 

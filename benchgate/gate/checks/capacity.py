@@ -336,7 +336,11 @@ def _require_sure_ends(ends: Sequence[tuple[ReplayedSearch, LevelStatus]], alpha
     if wrong <= alpha:
         return
     whose = {1: "the bracket is", 2: "the two brackets are together"}.get(len(ends), "the four brackets are together")
-    advice = MEASURE_TOGETHER if len(ends) > 2 else f"judge by an `alpha` of {len(ends) * _ALPHA:g}, as the search does"
+    advice = (
+        MEASURE_TOGETHER
+        if len(ends) > 2
+        else f"the search allows each end {show_percent(_ALPHA)}: judge by an `alpha` of {len(ends) * _ALPHA:g}"
+    )
     shown = f"{whose} wrong with up to {show_percent(min(1.0, wrong))}"
     raise inconclusive(f"{shown}, and alpha is {show_percent(alpha)}", advice)
 
