@@ -18,17 +18,19 @@ from ruamel.yaml.events import (
     CollectionEndEvent,
     CollectionStartEvent,
     DocumentStartEvent,
+    Event,
     NodeEvent,
     ScalarEvent,
 )
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from ruamel.yaml.parser import Parser
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import Scanner
 
 from benchgate.errors import Problem, SuiteError
 from benchgate.suite.formats import HALF_A_PAIR, holds_half_a_pair
 
-MAX_CHARACTERS = 256 * 1024
+MAX_CHARACTERS = 128 * 1024
 MAX_NODES = 10_000
 MAX_DEPTH = 16
 
@@ -44,6 +46,7 @@ _EXAMPLES = {
     "file of waivers": "`waivers: []`",
 }
 _MAX_ENDS = 4  # places tried for a missing quote
+_MAX_RETRIED = 32 * 1024  # characters of a text that is parsed again for each of those places
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
 _FLOAT = re.compile(r"[-+]?(\d{1,200}\.?\d*|\.\d+)([eE][-+]?\d{1,2})?")  # always finite
 
@@ -106,11 +109,10 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
     if len(text) > MAX_CHARACTERS:
         raise SuiteError([Problem(source, None, None, "", _too_much(len(text), "characters", MAX_CHARACTERS))])
     try:
-        _refuse_the_unneeded(text, source)
-        root: Node | None = YAML(typ="safe", pure=True).compose(text)
-    except _TooDeepError as error:
-        place, deep = _place(error.problem_mark), _too_much(MAX_DEPTH + 1, "levels of nesting", MAX_DEPTH)
-        raise SuiteError([Problem(source, place.line, place.column, "", deep)]) from error
+        root = _compose(text)
+    except _RefusedError as error:
+        place = _place(error.problem_mark)
+        raise SuiteError([Problem(source, place.line, place.column, "", error.problem)]) from error
     except YAMLError as error:
         raise SuiteError([_not_yaml(error, text, source)]) from error
     if root is None or (isinstance(root, ScalarNode) and _scalar(root) is None):
@@ -119,42 +121,68 @@ def read_text(text: str, source: str, what: str = "suite") -> Document:
     return _Builder(source, what).build(root)
 
 
+def _compose(text: str) -> Node | None:
+    """Parse a text in one pass. Raises YAMLError for text that is not YAML, or that a suite does not need."""
+    reader = YAML(typ="safe", pure=True)
+    reader.Scanner = _Scanner
+    reader.Parser = _Parser
+    root: Node | None = reader.compose(text)
+    return root
+
+
+class _RefusedError(MarkedYAMLError):
+    """YAML that a suite does not need."""
+
+    def __init__(self, mark: StringMark, message: str) -> None:
+        super().__init__(problem=message, problem_mark=mark)
+
+
 class _Scanner(Scanner):
     """Scanner that stops at the deepest level that is allowed: of a thousand open brackets it takes seconds."""
 
     def fetch_flow_collection_start(self, TokenClass: Any, to_push: str) -> None:  # ruamel's name
         if self.flow_level >= MAX_DEPTH:
-            raise _TooDeepError(problem_mark=self.reader.get_mark())
+            raise _RefusedError(self.reader.get_mark(), _too_much(MAX_DEPTH + 1, "levels of nesting", MAX_DEPTH))
         super().fetch_flow_collection_start(TokenClass, to_push)
 
 
-class _TooDeepError(MarkedYAMLError):
-    """More open brackets than levels are allowed; its mark is the first one too many."""
+class _Parser(Parser):
+    """Parser that checks depth, size, documents, tags and anchors in each event, before a node is built of it."""
 
+    def __init__(self, loader: Any) -> None:
+        super().__init__(loader)
+        self._depth = self._nodes = self._documents = 0
+        self._anchors: set[str] = set()
 
-def _refuse_the_unneeded(text: str, source: str) -> None:
-    """Check depth, size, documents, tags and anchors in the events, before anything is built."""
-    depth = nodes = documents = 0
-    anchors: set[str] = set()
-    reader = YAML(typ="safe", pure=True)
-    reader.Scanner = _Scanner
-    for event in reader.parse(text):
-        complaint = None
+    def peek_event(self) -> Any:
+        if self.current_event is None:
+            event = super().peek_event()
+            if (complaint := self._complaint(event)) is not None:
+                raise _RefusedError(event.start_mark, complaint)
+        return self.current_event
+
+    def check_event(self, *choices: Any) -> bool:
+        self.peek_event()
+        return bool(super().check_event(*choices))
+
+    def get_event(self) -> Any:
+        self.peek_event()
+        return super().get_event()
+
+    def _complaint(self, event: Event | None) -> str | None:
         if isinstance(event, DocumentStartEvent):
-            documents += 1
-            if documents > 1:
-                complaint = "a second document starts here; a file holds one suite, so remove this `---`"
-            elif event.version or event.tags:
-                complaint = "%YAML and %TAG directives are not allowed in a suite; remove the line"
+            self._documents += 1
+            if self._documents > 1:
+                return "a second document starts here; a file holds one suite, so remove this `---`"
+            if event.version or event.tags:
+                return "%YAML and %TAG directives are not allowed in a suite; remove the line"
         elif isinstance(event, NodeEvent):
-            nodes += 1
-            depth += isinstance(event, CollectionStartEvent)
-            complaint = _node_complaint(event, nodes, depth, anchors)
+            self._nodes += 1
+            self._depth += isinstance(event, CollectionStartEvent)
+            return _node_complaint(event, self._nodes, self._depth, self._anchors)
         elif isinstance(event, CollectionEndEvent):
-            depth -= 1
-        if complaint is not None:
-            place = _place(event.start_mark)
-            raise SuiteError([Problem(source, place.line, place.column, "", complaint)])
+            self._depth -= 1
+        return None
 
 
 def _node_complaint(event: NodeEvent, nodes: int, depth: int, anchors: set[str]) -> str | None:
@@ -268,6 +296,8 @@ def _too_much(found: int, what: str, limit: int) -> str:
 
 def _unclosed_quote(text: str) -> Place | None:
     """Return the place of the one quote whose closing, at the end of its value, makes the text YAML; else None."""
+    if len(text) > _MAX_RETRIED:
+        return None
     lines = text.splitlines()
     for number, line in enumerate(lines):
         if line.count('"') % 2 == 0:
@@ -277,8 +307,8 @@ def _unclosed_quote(text: str) -> Place | None:
         for end in (len(line), *ends):
             closed = [*lines[:number], f'{line[:end]}"{line[end:]}', *lines[number + 1 :]]
             try:
-                _refuse_the_unneeded("\n".join(closed), "")
-            except (YAMLError, SuiteError):
+                _compose("\n".join(closed))
+            except YAMLError:
                 continue
             return Place(number + 1, opened + 1)
         return None

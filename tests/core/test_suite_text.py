@@ -43,7 +43,7 @@ REFUSED = [
     (LAUGHS, "10,001 keys and values, aliases expanded; a suite has at most 10,000"),
     ("[" * 100_000, f"s.yaml:1:{MAX_DEPTH + 1}: {MAX_DEPTH + 1} levels of nesting"),
     ("a: [" + "1, " * MAX_NODES + "1]\n", "10,001 keys and values; a suite has at most 10,000"),
-    ("a: " + "x" * MAX_CHARACTERS, "262,147 characters; a suite has at most 262,144"),
+    ("a: " + "x" * MAX_CHARACTERS, "131,075 characters; a suite has at most 131,072"),
 ]
 
 
