@@ -162,7 +162,9 @@ def _load_policy(suite: Suite) -> Suite | None:
     gate = suite.gate.model_copy(update={"checks": checks})
     load = suite.load.model_copy(update={"capacity": None, "limit": None})
     unmeasured = dict.fromkeys(("quality", "divergence", "shadow", "start", "error_budget"))
-    arms = {"candidate": suite.baseline, "candidates": ()}
+    # Counts of replicas belong to the blocks as they were measured, and are not redrawn.
+    deployment = suite.deployments[suite.baseline].model_copy(update={"ready": None})
+    arms = {"candidate": suite.baseline, "candidates": (), "deployments": {suite.baseline: deployment}}
     return suite.model_copy(update={"gate": gate, "load": load, **unmeasured, **arms})
 
 

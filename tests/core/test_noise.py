@@ -25,6 +25,7 @@ from benchgate.model.run import ClientUse, Evidence
 from benchgate.model.telemetry import Counter, Gauge, TelemetrySample, TelemetryWindow
 from benchgate.model.verdict import Outcome
 from benchgate.report.sections.noise import noise_lines
+from benchgate.suite.deployment import Ready
 from benchgate.suite.schema import Suite
 from tests.fakes.measured import HEALTHY, Effect, Noise, SuiteText, measured
 
@@ -302,6 +303,21 @@ def test_draws_that_are_invalid_name_the_guard_that_made_them_so() -> None:
     assert found.invalid_by == (("client-keeps-up", found.invalid),)
     assert FalseBlocks.from_json(json.loads(json.dumps(asdict(found)))) == found
     assert FalseBlocks.from_json({"of": 9, "blocked": 1, "inconclusive": 2, "invalid": 3}) == FalseBlocks(9, 1, 2, 3)
+
+
+def test_draws_need_neither_the_counts_of_replicas_nor_the_answers_of_the_calibration() -> None:
+    suite = asked(blocks=8)
+    assert suite.load is not None
+    own = suite.deployments["baseline"].model_copy(update={"ready": Ready(replicas=4, command="count")})
+    verified = tuple(stage.model_copy(update={"verify_ratio": 0.05}) for stage in suite.load.sweep)
+    suite = suite.model_copy(
+        update={
+            "deployments": {**suite.deployments, "baseline": own},
+            "load": suite.load.model_copy(update={"sweep": verified}),
+        }
+    )
+    seen = calibrated(suite, blocks=10)
+    assert false_blocks(suite, seen, np.random.default_rng(1), draws=5) == FalseBlocks(5, 0, 0, 0)
 
 
 def test_telemetry_is_exchanged_with_the_blocks_that_it_is_of() -> None:

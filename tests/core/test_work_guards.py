@@ -348,13 +348,22 @@ def test_refusals_are_counted_by_a_check_of_refusals() -> None:
     suite = SuiteText([TTFT, {"metric": "rejected", "max": "20%"}]).suite()
 
     def refused(execution: LoadObservation) -> LoadObservation:
-        columns = execution.requests
-        errors = tuple(ErrorClass.HTTP_429.value if row < 4 else None for row in range(len(columns)))
-        return replace(execution, requests=RequestColumns.from_columns({**columns.to_columns(), "error": errors}))
+        return replace(execution, requests=failed(execution.requests, 4, ErrorClass.HTTP_429))
 
     assert not failures_judged(on(Arm.CANDIDATE, measured(suite), refused), suite).tripped
     other = SuiteText([TTFT]).suite()
     assert failures_judged(on(Arm.CANDIDATE, measured(other), refused), other).tripped
+
+
+@pytest.mark.parametrize(("theirs", "trips"), [(20, False), (4, True)])
+def test_a_check_that_asks_for_refusals_does_not_limit_those_of_the_candidate(theirs: int, trips: bool) -> None:
+    suite = SuiteText([TTFT, {"metric": "rejected", "min": "5%"}]).suite()
+
+    def refused(rows: int) -> Callable[[LoadObservation], LoadObservation]:
+        return lambda o: replace(o, requests=failed(o.requests, rows, ErrorClass.HTTP_429))
+
+    evidence = on(Arm.CANDIDATE, on(Arm.BASELINE, measured(suite), refused(theirs)), refused(20))
+    assert failures_judged(evidence, suite).tripped is trips
 
 
 def test_a_check_of_one_stage_over_another_counts_no_failures() -> None:
@@ -367,8 +376,8 @@ def test_a_check_of_one_stage_over_another_counts_no_failures() -> None:
     assert not failures_judged(measured(suite), suite).tripped
 
 
-def failed(columns: RequestColumns, count: int) -> RequestColumns:
-    errors = tuple("timeout" if row < count else None for row in range(len(columns)))
+def failed(columns: RequestColumns, count: int, error: ErrorClass = ErrorClass.TIMEOUT) -> RequestColumns:
+    errors = tuple(error.value if row < count else None for row in range(len(columns)))
     return RequestColumns.from_columns({**columns.to_columns(), "error": errors})
 
 

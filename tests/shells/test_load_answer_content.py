@@ -187,6 +187,21 @@ def test_names_and_arguments_of_calls_are_counted_once_per_call() -> None:
     assert content(streamed(*older), replace(CHAT, fields={"functions": [{"name": "f"}]})) == (3, 0, 1)
 
 
+@pytest.mark.parametrize("ids", [("a", "b", "c"), ("a", "", ""), ("", "b", "b"), ("a", "a", "a")])
+def test_deltas_of_one_call_are_one_call_whatever_ids_they_carry(ids: tuple[str, ...]) -> None:
+    functions = {"name": "f", "arguments": ""}, {"arguments": '{"a": '}, {"arguments": "1}"}
+    pieces = [
+        delta(tool_calls=[{"index": 0, **({"id": one} if one else {}), "function": function}])
+        for one, function in zip(ids, functions, strict=True)
+    ]
+    assert content(streamed(*pieces), replace(CHAT, fields=TOOLS)) == (1 + 7, 0, 1)
+
+
+def test_calls_that_all_count_themselves_as_the_first_are_told_apart_by_id_and_name() -> None:
+    calls = [{"index": 0, "id": one, "function": {"name": "f", "arguments": "{}"}} for one in "ab"]
+    assert content(streamed(*(delta(tool_calls=[one]) for one in calls)), replace(CHAT, fields=TOOLS)) == (6, 0, 2)
+
+
 def response_events(*events: Event) -> list[bytes]:
     last = {"type": "response.completed", "response": {"model": "m", "status": "completed"}}
     return sse(*events, last)

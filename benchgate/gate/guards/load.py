@@ -460,8 +460,9 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
 
     In a stage, or a region of it, more than 5 % of an arm's requests failed, or significantly more of the candidate's,
     by over 1 point. `error_rate` counts failures; `goodput`, `validity` and `session_success` count those outside the
-    ramp; `rejected`, and `error_rate` with `of`, those of their class. A median latency hides that a tenth of the
-    requests failed, and a server that drops some is faster for the rest.
+    ramp; `rejected`, and `error_rate` with `of`, those of their class. A `rejected` check with `min` asks for refusals:
+    it counts them, but not those by which the candidate exceeds the baseline. A median latency hides that a tenth of
+    the requests failed, and a server that drops some is faster for the rest.
     """
     if not traffic_classes(suite):
         return NotApplicable("no load was measured")
@@ -472,7 +473,9 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
             if failed > max(_MANY_FAILED * of, len(regions) > 1):  # of a few requests, one may fail by chance
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
                 return _uncounted(run, place, region, arm, what)
-        (baseline_failed, total), (failed, of) = (counts[arm] for arm in Arm)
+        (baseline_failed, total), (failed, of) = (
+            _uncounted_failures(run, suite, place, region, arm, only_limited=True) for arm in Arm
+        )
         if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
         if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha / len(regions):
@@ -511,14 +514,16 @@ def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
 
 
 def _uncounted_failures(
-    run: Evidence, suite: Suite, place: TrafficClass, region: str | None, arm: Arm
+    run: Evidence, suite: Suite, place: TrafficClass, region: str | None, arm: Arm, *, only_limited: bool = False
 ) -> tuple[int, int]:
+    """Return the failures that no required check counts, or that none limits, and the number of requests."""
     checks = [
         check
         for check in suite.gate.checks
         if check.required
         and check.metric in _COUNTING
         and check.over is None  # in the other stage, requests may fail too
+        and not (only_limited and check.metric == "rejected" and check.min is not None)
         and check.region in (None, region)
         and judges(check, place, suite.gate.checks)
     ]

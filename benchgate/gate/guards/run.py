@@ -149,7 +149,8 @@ def _missing_task(run: Evidence, suite: Suite) -> str | None:
     for name, arm in product(quality.names if quality is not None else (), Arm):
         if not any(o.arm is arm and suite.unit_name(o.task) == name for o in first):
             return f"task {name} was not run on the {arm.value}"
-    stages = [stage.name for stage in suite.load.sweep if stage.verify_ratio] if suite.load is not None else []
+    sweep = suite.load.sweep if suite.load is not None and not run.redrawn else ()  # blocks redrawn have no answers
+    stages = [stage.name for stage in sweep if stage.verify_ratio]
     of_evals = [o for o in first if stage_of_task(o.task) is None]
     facts = {o.task: (o.harness.get("output_type"), o.harness.get("scale"), o.harness.get("repeats")) for o in of_evals}
     for (task, known), stage in product(facts.items(), stages):

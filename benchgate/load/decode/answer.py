@@ -132,12 +132,13 @@ class AnswerContent:
         for place, call in enumerate(calls_in(tool_calls) or ()):
             if isinstance(call, dict) and isinstance(function := call.get("function"), dict):
                 index = place_of(call.get("index"), place)
-                call_id = call.get("id")
-                if isinstance(call_id, str) and call_id:
-                    self._ids[index] = call_id
-                key = index, self._ids.get(index, "")  # some count every call as the first
+                call_id, name = call.get("id"), function.get("name")
+                # Some servers count every call as the first, and others give each delta of one call an id of its own.
+                if index not in self._ids or (name and call_id):
+                    self._ids[index] = call_id if isinstance(call_id, str) else ""
+                key = index, self._ids[index]
                 called = calls_something(function)
-                self.take_call(key, function.get("name"), arguments_text(function.get("arguments")) if called else None)
+                self.take_call(key, name, arguments_text(function.get("arguments")) if called else None)
                 says = says or called
         return says
 
