@@ -213,7 +213,7 @@ def deployed(work: Work, keep: Callable[[Arm, Deployment], None]) -> Iterator[De
         processes: dict[Arm, str | None] = {}
         for arm, target in targets.items():
             spec = suite.deployments[suite.arm_names[arm]]
-            if spec.url is not None:
+            if not spec.is_started:
                 processes[arm] = process_marker(sources_of(spec, target, os.environ), target)
         yield Deployed(targets, facts, processes, replicas)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import time
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from benchgate.errors import Command, RunInterrupted, TargetError, UsageError
+from benchgate.gate.guards.run import session_notes
 from benchgate.model.deployment import Arm
 from benchgate.model.run import SESSION_BEGUN, DeploymentFault, LoadObservation, Resumption, RunStatus
 from benchgate.pipeline import checkpoint, resume
@@ -180,6 +182,31 @@ def test_looks_keep_their_decision_and_a_search_goes_on_with_those_it_had(tmp_pa
     assert [seen.arm.value for seen in looks[:4]] == ["baseline", "candidate", "baseline", "candidate"]
     assert [seen.session for seen in looks] == [0, 0, 0, *(1 for _ in watched.steps)]
     assert decision.evidence.resumptions[0].again == (f"look {looks[3].block + 1} at {looks[3].stage}",)
+
+
+@pytest.mark.slow
+def test_a_server_that_the_suite_starts_is_started_again(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = command_line("sim", "--port", str(port), "--set", "ttft=5ms", "--set", "itl=1ms")
+    with serve_sim(PACE) as plain:
+        text = SUITE.replace("PLAIN", plain.url).replace("OTHER", f"http://127.0.0.1:{port}")
+        text = text.replace("BLOCKS", "blocks: 2").replace(
+            "model: sim}\nbase", f"START, start: {{run: {words}}}}}\nbase"
+        )
+        text = text.replace("START", "model: sim, engine: vllm")
+        allowed = replace(options(tmp_path), allow_actions=True)
+        suite = parse_suite(text, "resumed.yaml")
+        with pytest.raises(RunInterrupted):
+            run_suite(suite, tmp_path, allowed, Ends(IN_A_BLOCK + 1))
+        decision = resume.resume_suite(suite, tmp_path, allowed, Ends(), None)
+    assert decision.evidence.run.status is RunStatus.COMPLETE
+    assert len(decision.evidence.load) == 2 * IN_A_BLOCK
+    markers = [w.markers[0] for w in decision.evidence.telemetry if w.arm is Arm.CANDIDATE and w.stage == "c2"]
+    assert len(set(markers)) == 2  # another process in the second session
+    (sessions,) = session_notes(decision.evidence)  # and none on the server that benchgate stopped and started itself
+    assert sessions.startswith("measured in 2 sessions")
 
 
 class EndsScoring(Ends):

@@ -246,7 +246,8 @@ def session_notes(evidence: Evidence) -> tuple[str, ...]:
         sessions.append(text + again)
     # servers that benchgate did not start itself, by the metrics read as each session began
     arms = evidence.run.arms
-    external = [arm for arm in arms_of(evidence) if arm in arms and arms[arm].url is not None]
+    with_url = [arm for arm in arms_of(evidence) if arm in arms and arms[arm].url is not None]
+    external = [arm for arm in with_url if _of_deployment(evidence, arm, "start") is None]
     notes = [f"measured in {len(found) + 1} sessions: {'; '.join(sessions)}", *restarts_between(evidence, external)]
     silent = [f"the {arm}" for arm in external if any(arm.value not in one.same_process for one in found)]
     if silent:
@@ -293,12 +294,17 @@ def replicas_changed(run: Evidence, suite: Suite) -> Violation | Passed:
 
 
 def _declared(run: Evidence, arm: Arm) -> int | None:
-    """Return the number of replicas that the run's own suite declares, not the policy that judges it; None if none."""
-    stored = run.run.suite
-    found: object = stored.get("deployments")
-    for key in (stored.get(arm.value), "ready", "replicas"):
-        found = found.get(key) if isinstance(found, Mapping) else None
+    """Return the number of replicas that is declared; None if none is."""
+    found = _of_deployment(run, arm, "ready", "replicas")
     return found if isinstance(found, int) else None
+
+
+def _of_deployment(run: Evidence, arm: Arm, *keys: str) -> object:
+    """Return a value of the arm's deployment in the run's own suite, not in the policy that judges it; None if none."""
+    found: object = run.run.suite.get("deployments")
+    for key in (run.run.suite.get(arm.value), *keys):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
 
 
 def _other_replicas(run: Evidence, arm: Arm, declared: int) -> Violation | None:

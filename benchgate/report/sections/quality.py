@@ -95,8 +95,8 @@ def scores_table(rows: Sequence[TaskRow]) -> Table:
             of_expected(row.counts.paired, row.counts.expected),
             _score(row, row.baseline),
             _score(row, row.candidate),
-            display.points(None if row.lost_ratio is None else -row.lost_ratio),
-            _point_limits(row.change),
+            row.shown(None if row.lost_ratio is None else -row.lost_ratio),
+            row.shown_limits,
             display.NOT_APPLICABLE if row.margin is None else units.as_written(display.points, -row.margin),
             _count(row.counts.lost),
             _count(row.counts.gained),
@@ -180,10 +180,12 @@ def headline_of(rows: Sequence[TaskRow]) -> Iterator[str]:
     lost = [(row.lost_ratio, row) for row in tasks if row.lost_ratio is not None]
     most, worst = max(lost, key=lambda pair: pair[0], default=(0.0, None))
     if worst is not None and most <= 0 and len(tasks) > 1:
-        yield "no task scores lower"
+        yield "no task scores lower" if len(lost) == len(tasks) else "no task that could be compared scores lower"
     elif worst is not None and len(tasks) > 1:
-        limits = f" ({_point_limits(worst.change)})" if worst.change is not None else ""
-        yield f"worst task {worst.task}: {display.points(-most)}{limits}"
+        limits = f" ({worst.shown_limits})" if worst.change is not None else ""
+        yield f"worst task {worst.task}: {worst.shown(-most)}{limits}"
+    if unknown := [row.task for row in tasks if row.lost_ratio is None]:
+        yield f"not compared: {', '.join(unknown)}"
     stopped = [
         f"{row.task} after {row.counts.paired:,} of {row.counts.expected:,} items" for row in tasks if row.stopped
     ]
@@ -255,8 +257,8 @@ def forest_figure(rows: Sequence[TaskRow], scores: Table) -> Figure | None:
     if len(shown) < len(drawn):
         caption += f" The {len(shown)} of {len(drawn)} rows with the largest losses are drawn."
     last = shown[-1]
-    change = display.points(last.change.value if last.change is not None else None)
-    title = f"Change of the score, {last.task}: {change} ({_point_limits(last.change)})"
+    change = last.shown(last.change.value if last.change is not None else None)
+    title = f"Change of the score, {last.task}: {change} ({last.shown_limits})"
     return Figure("figure-quality", title, caption, _forest_spec(shown), "", scores)
 
 
@@ -296,7 +298,6 @@ def _forest_row(number: int, row: TaskRow) -> Spec:
     change = row.change
     assert change is not None, "only rows with an interval are drawn"
     value, low, high = (round(ratio * 100, 4) for ratio in (change.value, change.lower, change.upper))
-    limits = f"{display.points(change.lower)} to {display.points(change.upper)}"
     return {
         "row": number,
         "name": one_line(row.task, _NAME_LENGTH),
@@ -305,5 +306,5 @@ def _forest_row(number: int, row: TaskRow) -> Spec:
         "high": high,
         "margin": None if row.margin is None else round(-row.margin * 100, 4),
         "pooled": row.pooled,
-        "title": one_line(f"{row.task}: {display.points(change.value)} ({limits})"),
+        "title": one_line(f"{row.task}: {row.shown(change.value)} ({row.shown_limits})"),
     }

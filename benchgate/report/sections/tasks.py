@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchgate import units
 from benchgate.gate.comparison import Comparison
 from benchgate.gate.decision import CannotJudge
 from benchgate.gate.evidence.items import is_continuous, units_of
@@ -16,6 +17,7 @@ from benchgate.gate.summary.figures import TaskFigures, pooled_figures
 from benchgate.model.records import EvalItem
 from benchgate.model.run import QualityObservation
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Verdict
+from benchgate.report import display
 from benchgate.stats.distributions import Limits
 from benchgate.suite.quality import stage_of_task
 from benchgate.suite.schema import Suite
@@ -205,6 +207,19 @@ class TaskRow:
         if self.change is not None:
             return -self.change.value
         return None if self.baseline is None or self.candidate is None else self.baseline - self.candidate
+
+    def shown(self, change: float | None) -> str:
+        """Show a change in points, with the digits that keep it on its own side of the margin."""
+        if change is None or self.margin is None:
+            return display.points(change)
+        return units.beside(display.points, change, -self.margin)
+
+    @property
+    def shown_limits(self) -> str:
+        """The limits of the change, shown like it; a dash without any."""
+        if self.change is None:
+            return display.NOT_APPLICABLE
+        return display.with_unit_once(self.shown(self.change.lower), self.shown(self.change.upper), " to ")
 
 
 def task_rows(comparison: Comparison, verdict: Verdict, suite: Suite) -> tuple[TaskRow, ...]:
