@@ -69,6 +69,11 @@ def percent(ratio: float | None) -> str:
     return NOT_MEASURED if ratio is None else _percent(ratio)
 
 
+def percent_beside(ratio: float | None, bound: float | None) -> str:
+    """Show a ratio like `percent`, with the digits that keep it on its own side of a bound, if there is one."""
+    return percent(ratio) if ratio is None or bound is None else units.beside(units.show_percent, ratio, bound)
+
+
 def signed_percent(ratio: float | None, *, digits: int = units.DIGITS) -> str:
     """Show 0.0512 as `+5.12 %`."""
     if ratio is None:

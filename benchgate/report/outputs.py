@@ -106,11 +106,14 @@ def render_gitlab_annotations(context: VerdictContext) -> str:
     verdict = context.results()[0]
     links = [_link(f"{verdict.line} (run {plain(context.run.id)})", context.link)]
     is_page = context.link.endswith(".html")  # and not the CI's page of the run, which has no places of checks
-    for row in check_rows(context.verdict).failing[:_MOST_LINKS]:
+    failing = check_rows(context.verdict).failing
+    for row in failing[:_MOST_LINKS]:
         advisory = "" if row.required else " (advisory)"
         links.append(
             _link(f"{row.outcome}: {row.title}{advisory}", f"{context.link}#{row.anchor}" if is_page else context.link)
         )
+    if (left := len(failing) - _MOST_LINKS) > 0:
+        links.append(_link(f"{left} more: the report has all of them", context.link))
     return json.dumps({"benchgate": links}, indent=2, sort_keys=True) + "\n"
 
 

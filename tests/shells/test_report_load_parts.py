@@ -23,7 +23,7 @@ from benchgate.model.verdict import Outcome, Verdict
 from benchgate.report.charts import Figure
 from benchgate.report.comparability import client_care, sides
 from benchgate.report.document import document_json, verdict_document
-from benchgate.report.section import Charts, Section
+from benchgate.report.section import Charts, Section, walk
 from benchgate.report.sections.capacity import CapacityPoint, capacity_figure
 from benchgate.report.sections.latency import Distribution, distribution_figures, distributions
 from benchgate.report.sections.paired import PairedCheck, paired_checks, paired_figures
@@ -128,6 +128,17 @@ def test_what_was_missed_is_told_by_the_bound_that_was_missed() -> None:
     assert table.bars[3] == ShareBar(43.75, 95.0)
     assert table.rows[0][2] == "100 %"
     assert table.starts == {2}
+
+
+def test_a_share_that_misses_its_target_is_not_rounded_up_to_it() -> None:
+    suite = SuiteText([{"metric": "goodput", "margin": "5 points"}], blocks=2, requests=1250).suite()
+    evidence = measured(suite, Effect(failed=63))  # 94.96 % of 95 %
+    view = report_view(evidence, judge(suite, evidence))
+    for anchor in ("attainment", "load"):
+        tables = [part for part in walk(section(view, anchor).parts) if isinstance(part, Table)]
+        cells = [cell for table in tables for row in table.rows if "candidate" in row for cell in row]
+        assert "94.96 %" in {cell.partition(" (")[0] for cell in cells}
+        assert "95.0 %" not in " ".join(cells)
 
 
 def test_without_an_slo_nothing_is_said_of_one() -> None:

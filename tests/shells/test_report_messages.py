@@ -113,6 +113,17 @@ def test_links_lead_to_the_report_and_to_each_failing_check() -> None:
         render_gitlab_annotations(replace(told(), link=None))
 
 
+def test_links_say_how_many_failing_checks_have_none() -> None:
+    blocked = tuple(replace(fake.check(outcome=Outcome.BLOCK), id=f"ttft-p50@c{i}") for i in range(14))
+    context = replace(told(), verdict=replace(fake.verdict(), checks=blocked), link="https://ci.example/report.html")
+    links = json.loads(render_gitlab_annotations(context))["benchgate"]
+    assert len(links) == 12
+    assert links[-1]["external_link"] == {
+        "label": "4 more: the report has all of them",
+        "url": "https://ci.example/report.html",
+    }
+
+
 def test_a_message_to_slack_says_the_verdict_first_and_stays_within_limits() -> None:
     many = tuple(replace(fake.check(outcome=Outcome.BLOCK), title="<&>" * 900) for _ in range(40))
     message = json.loads(render_slack(replace(told(), verdict=replace(fake.verdict(), checks=many, reason="&" * 9000))))

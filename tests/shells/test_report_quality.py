@@ -16,7 +16,7 @@ from benchgate.model.verdict import Scale, Verdict
 from benchgate.report.charts import Figure
 from benchgate.report.section import Facts, Section, walk
 from benchgate.report.sections.quality import flips_table, forest_figure, headline_of, quality_section, scores_table
-from benchgate.report.sections.tasks import TaskRow, count_answers, pooled_tasks, summarise_task, task_rows
+from benchgate.report.sections.tasks import Estimate, TaskRow, count_answers, pooled_tasks, summarise_task, task_rows
 from benchgate.suite.quality import TaskEntry
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
@@ -203,6 +203,22 @@ def test_the_short_form_counts_the_tasks_and_items_that_it_speaks_of() -> None:
     assert lines[0].endswith(" over 2 tasks, 160 items")
     assert lines[1].startswith("1 answer flipped (")
     assert _short_form({"a": alike, "b": alike})[-1] == "no task scores lower"
+
+
+def test_a_task_that_was_not_measured_is_named_and_counts_as_no_gain() -> None:
+    alike, unmeasured = (Answers([1.0] * 80), Answers([1.0] * 80)), (Answers([1.0] * 80), Answers([None] * 80))
+    *_, known, unknown = _short_form({"a": alike, "b": unmeasured})
+    assert known == "no task that could be compared scores lower"
+    assert unknown == "not compared: b"
+
+
+def test_a_change_and_its_limits_are_not_rounded_onto_the_margin() -> None:
+    (row, *_) = rows_of(*judged(MARGIN))
+    near = replace(row, margin=0.02, change=Estimate(-0.0101, -0.02004, 0.001))
+    assert near.shown_limits == f"{MINUS}2.004 to +0.100 points"
+    assert near.shown_limits in scores_table([near]).rows[0]
+    figure = forest_of([near])
+    assert figure is not None and figure.title.endswith(f"({near.shown_limits})")
 
 
 def _short_form(tasks: dict[str, tuple[Answers, Answers]]) -> tuple[str, ...]:

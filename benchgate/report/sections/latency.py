@@ -214,7 +214,7 @@ def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: st
     table = Table(
         "Requests that met every bound, and bounds missed",
         columns,
-        tuple(_attained(row, met, names) for row, _, _, met in found),
+        tuple(_attained(row, met, target, names) for row, target, _, met in found),
         group_starts([row.stage for row, *_ in found]),
         tuple(
             ShareBar(None if met is None or met.share is None else round(met.share * 100, 2), round(target * 100, 2))
@@ -224,7 +224,10 @@ def attainment_section(rows: Sequence[StageRow], executions: Executions, slo: st
     return Section("attainment", "SLO attainment", (table, notes(f"{slo}. {_SLO_NOTE}")), link="SLO")
 
 
-def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tuple[str, ...]:
+def _attained(row: StageRow, met: Attainment | None, target: float, names: Sequence[str]) -> tuple[str, ...]:
+    def shown(ratio: float) -> str:
+        return display.percent_beside(ratio, target)
+
     missed = []
     for name in names:
         count = None if met is None else met.missed.get(name)
@@ -235,9 +238,9 @@ def _attained(row: StageRow, met: Attainment | None, names: Sequence[str]) -> tu
     return (
         row.stage,
         row.role.value,
-        display.percent(None if met is None else met.share),
+        display.percent_beside(None if met is None else met.share, target),
         "",
-        display.limits(None if met is None else met.limits, display.percent),
+        display.limits(None if met is None else met.limits, shown),
         display.NOT_APPLICABLE if met is None else f"{met.good:,} of {met.scheduled:,}",
         *missed,
     )

@@ -65,7 +65,9 @@ def load_section(rows: Sequence[StageRow], sides: Sides, suite: Suite, *, paired
     figures = load_figures([row for row in rows if row.stage in drawn], bends)
     knees = tuple(f"{arm.value}: {knee_line(sweep)}" for arm, sweep in sweeps.items())
     more = tuple(figure for sweep in figures[1:] for figure in sweep)
-    cells = [(row.level, *(_speed_cells(row.summary) if row.summary else unmeasured(7))) for row in rows]
+    cells = [
+        (row.level, *(_speed_cells(row.summary, row.target_ratio) if row.summary else unmeasured(7))) for row in rows
+    ]
     speed = stage_table("Speed", (*text_columns("level"), *number_columns(*_SPEED_TITLES)), rows, cells)
     slo = slo_sentence(suite)
     two_numbers = [TWO_NUMBERS] if paired else []
@@ -94,6 +96,7 @@ def regions_table(sides: Sides, suite: Suite) -> Table | None:
     """Return TTFT, goodput and failures of every stage by region and arm, and how far TTFT differs between the arms."""
     found = []
     for place in traffic_classes(suite):
+        target_ratio = place.slo_spec.target_ratio if place.slo_spec is not None else None
         for region in suite.regions:
             medians: list[float | None] = []
             for side in sides:
@@ -109,7 +112,9 @@ def regions_table(sides: Sides, suite: Suite) -> Table | None:
                         *(place.name, region, side.role.value, _scheduled(s), display.count(failed)),
                         *(display.duration(s.ttft_p50_s), display.duration(s.ttft_p95_s)),
                         display.signed_duration(apart),
-                        display.NOT_APPLICABLE if s.goodput_ratio is None else display.percent(s.goodput_ratio),
+                        display.NOT_APPLICABLE
+                        if s.goodput_ratio is None
+                        else display.percent_beside(s.goodput_ratio, target_ratio),
                     )
                 )
     titles = ("scheduled", "failed", "TTFT p50", "TTFT p95", "TTFT p50 over the baseline", "goodput")
@@ -153,8 +158,7 @@ def _intervals(rows: Sequence[StageRow]) -> Part | None:
             tuple(
                 display.NOT_APPLICABLE
                 if one is None
-                else curve.shown(one.value)
-                + (f" ({display.limits(one.limits, curve.shown)})" if one.limits is not None else "")
+                else curve.value(row, one.value) + (f" ({curve.interval(row, one)})" if one.limits is not None else "")
                 for curve, one in found
             )
         )
@@ -162,7 +166,7 @@ def _intervals(rows: Sequence[StageRow]) -> Part | None:
     return Fold("95 % intervals", (table,)) if rows else None
 
 
-def _speed_cells(s: StageSummary) -> tuple[str, ...]:
+def _speed_cells(s: StageSummary, target_ratio: float | None) -> tuple[str, ...]:
     return (
         display.number(s.output_tokens_per_s),
         display.number(s.requests_per_s),
@@ -170,7 +174,7 @@ def _speed_cells(s: StageSummary) -> tuple[str, ...]:
         display.duration(s.ttft_p95_s),
         display.duration(s.tpot_p50_s),
         display.duration(s.e2e_p50_s),
-        display.NOT_APPLICABLE if s.goodput_ratio is None else display.percent(s.goodput_ratio),
+        display.NOT_APPLICABLE if s.goodput_ratio is None else display.percent_beside(s.goodput_ratio, target_ratio),
     )
 
 
@@ -401,6 +405,15 @@ class Curve:
     bounds: Mapping[str, float]
     bound_name: str = ""
 
+    def value(self, row: StageRow, value: float) -> str:
+        """Show a value of a stage, with the digits that keep it on its own side of the stage's bound."""
+        bound = self.bounds.get(row.stage)
+        return self.shown(value) if bound is None else units.beside(self.shown, value, bound)
+
+    def interval(self, row: StageRow, estimate: Estimate) -> str:
+        """Show the limits of an estimate like its value; a dash without any."""
+        return display.limits(estimate.limits, lambda end: self.value(row, end))
+
 
 def load_figures(rows: Sequence[StageRow], knees: Mapping[Arm, float]) -> tuple[tuple[Figure, ...], ...]:
     """Return, for each sweep, TTFT and TPOT at median and p95, throughput, and goodput where there is an SLO."""
@@ -494,7 +507,7 @@ def _figure(curve: Curve, rows: Sequence[StageRow], knees: Mapping[Arm, float], 
     cells = [_cells(row, one, curve) for row, one in measured]
     numbers = charts.numbers_table(f"{curve.name} {against}", ("value", "95 % interval"), cells)
     last = [(row, one) for row, one in measured if row.stage == measured[-1][0].stage]
-    finding = ", ".join(f"{row.role.value} {curve.shown(one.value)}" for row, one in last)
+    finding = ", ".join(f"{row.role.value} {curve.value(row, one.value)}" for row, one in last)
     title = f"{curve.name} at {measured[-1][0].stage}: {finding}"
     return Figure(curve.anchor, title, caption, spec, _ends(measured, curve), numbers)
 
@@ -518,7 +531,7 @@ def _point(row: StageRow, estimate: Estimate, curve: Curve, axis: Axis) -> Point
 
 
 def _cells(row: StageRow, estimate: Estimate, curve: Curve) -> tuple[str, str, str, str]:
-    return row.stage, row.role.value, curve.shown(estimate.value), display.limits(estimate.limits, curve.shown)
+    return row.stage, row.role.value, curve.value(row, estimate.value), curve.interval(row, estimate)
 
 
 def _top(points: Sequence[Point], curve: Curve) -> float:
@@ -555,7 +568,7 @@ def _ends(measured: Sequence[tuple[StageRow, Estimate]], curve: Curve) -> str:
     for arm in Arm:
         own = [(row, estimate) for row, estimate in measured if row.role is arm]
         if own:
-            first, last = own[0], own[-1]
-            to = f" to {curve.shown(last[1].value)} at {last[0].stage}" if len(own) > 1 else ""
-            ends.append(f"{arm.value}: {curve.shown(first[1].value)} at {first[0].stage}{to}")
+            (first, opening), (last, closing) = own[0], own[-1]
+            to = f" to {curve.value(last, closing.value)} at {last.stage}" if len(own) > 1 else ""
+            ends.append(f"{arm.value}: {curve.value(first, opening.value)} at {first.stage}{to}")
     return "; ".join(ends) + "."

@@ -409,7 +409,7 @@ def _gauge_figure(gauge: GaugeSamples, stage: str, x: Spec) -> Figure:
     names = charts.names_beside(charts.arm_names(points, top))
     spec = charts.plot([*charts.series(points, x, top), *names], gauge.title, top)
     most = {arm: max((one.value for one in gauge.samples if one.arm is arm), default=None) for arm in Arm}
-    words = ", ".join(f"{arm.value} at most {display.number(v)}" for arm, v in most.items() if v is not None)
+    words = ", ".join(f"{arm.value} at most {display.number(v)}{sign}" for arm, v in most.items() if v is not None)
     rows = [(stage, one.arm.value, display.duration(one.at_s), display.number(one.value)) for one in gauge.samples]
     numbers = charts.numbers_table(gauge.name, ("into the stage", gauge.title), rows)
     return Figure(f"figure-timeline-{gauge.key}", f"{gauge.name}: {words}", caption, spec, "", numbers)
