@@ -1,6 +1,7 @@
 """Child process that prints the rows of a data set, read by the library `datasets`, as JSON Lines.
 
-The first line of its output is `{"columns": […]}`, each further one a row; or one line `{"key": …, "problem": …}`.
+The first line of its output is `{"columns": […]}`, each further one a row, `[{…}]`, whose columns may have any name; or
+a line is `{"key": …, "problem": …}`, the last one.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ def main(job: Mapping[str, Any]) -> None:
             if column not in columns:
                 raise _UnusableError(key, f'the data set has no column "{column}"; {suggestion(column, columns)}')
         _print({"columns": columns})
-        read = [column for column in columns if column in {*job["columns"].values(), *job["optional"]}]
+        named = set(job["columns"].values())
+        read = [column for column in columns if column in named.union(job["optional"])]
         if read:
             for row in rows.select_columns(read):
-                _print(_without_nulls(row))
+                values = {key: value for key, value in row.items() if value is not None or key in named}
+                _print([{key: _without_nulls(value) for key, value in values.items()}])
     except _UnusableError as exc:
         _print({"key": exc.key, "problem": str(exc)})
     except (OSError, ValueError) as exc:  # the errors of the Hub's client are OSErrors

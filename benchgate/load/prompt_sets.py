@@ -144,10 +144,10 @@ def _data_set_rows(
         try:
             for line, text in enumerate(process.stdout):
                 found, size = json.loads(text), size + len(text)
-                if "problem" in found:
+                if isinstance(found, list):
+                    yield line, found[0]
+                elif "problem" in found:
                     raise SuiteError([Problem(source, None, None, found["key"], found["problem"])])
-                if line > 0:
-                    yield line, found
                 elif not columns and not set(found["columns"]) & set(_KINDS):
                     names = ", ".join(f"`{name}`" for name in found["columns"][:20])
                     what = (

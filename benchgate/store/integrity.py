@@ -23,6 +23,7 @@ from sqlalchemy import Connection, ForeignKeyConstraint, Table, Text, and_, func
 
 from benchgate.errors import BenchgateError, EvidenceError, StoreError
 from benchgate.model import codec
+from benchgate.model.client import ClientProfile
 from benchgate.model.deployment import sha256_of
 from benchgate.model.metric import TREND_UNITS
 from benchgate.model.noise import NoiseProfile
@@ -147,7 +148,7 @@ def check_store(database: Database, *, figures: bool = False) -> CheckReport:
             findings += found
         profile = tables.client_profile
         for row in fetch(connection, select(profile).order_by(*profile.primary_key.columns)):
-            if (mismatch := _hash_problem(row)) is not None:
+            if (mismatch := _hash_problem(row) or _problem_of(_client_problem, row)) is not None:
                 findings.append(Finding(None, _place(profile, row), mismatch))
     return CheckReport(counted | ({RECOMPUTED: recomputed} if figures else {}), tuple(findings))
 
@@ -294,7 +295,7 @@ def _document_problems(whole: WholeRun) -> Problems:
     for row in whole.of(tables.verdict):
         yield f"verdict {row['seq']}", _problem_of(_verdict_problem, row)
     for row in whole.of(tables.imported):
-        yield _place(tables.imported, row), _hash_problem(row)
+        yield _place(tables.imported, row), _hash_problem(row) or _problem_of(_imported_problem, row)
     for row in whole.of(tables.noise_profile):
         yield _place(tables.noise_profile, row), _hash_problem(row) or _problem_of(_noise_problem, row)
     for row in whole.of(tables.promotion):
@@ -304,6 +305,17 @@ def _document_problems(whole: WholeRun) -> Problems:
 def _hash_problem(row: rows.Row) -> str | None:
     found = rows.text_sha256(row["document"])
     return None if found == row["sha256"] else f"its document hashes to {found}, not to {ascii(row['sha256'])[:70]}"
+
+
+def _client_problem(row: rows.Row) -> str | None:
+    profile = ClientProfile.from_json(json.loads(row["document"]))
+    key = (profile.fingerprint, profile.measured_at)
+    return None if key == (row["fingerprint"], row["measured_at"]) else "it is listed as another"
+
+
+def _imported_problem(row: rows.Row) -> str | None:
+    same = json.loads(row["document"])["sha256"] == row["source_sha256"]
+    return None if same else "it is listed as made of another file"
 
 
 def _noise_problem(row: rows.Row) -> str | None:

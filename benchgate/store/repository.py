@@ -31,7 +31,7 @@ from benchgate.model.history import Promotion
 from benchgate.model.noise import NoiseKey, NoiseProfile
 from benchgate.model.run import Evidence, MetricRow, Run, RunStatus, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.store import queries, results, retention, rows, stored_run, tables
+from benchgate.store import clock, queries, results, retention, rows, stored_run, tables
 from benchgate.store.database import Address, Database, fetch
 from benchgate.store.evidence import JournalEntry, read_context, read_evidence, read_journal, rows_of
 from benchgate.store.integrity import CheckReport, check_store
@@ -333,11 +333,12 @@ class Store:
             connection.execute(insert(tables.client_profile), row)
 
     def client_profile(self, fingerprint: str) -> ClientProfile | None:
-        """Return the newest curve of the machine with this fingerprint; None when it was never measured."""
+        """Return the newest curve, by now, of the machine with this fingerprint; None when it was never measured."""
         profile = tables.client_profile.c
         query = select(tables.client_profile).where(profile.fingerprint == fingerprint)
         with self._database.reading() as connection:
-            document = results.first_document(connection, query.order_by(profile.measured_at.desc()))
+            query = query.where(profile.measured_at <= clock.latest(connection)).order_by(profile.measured_at.desc())
+            document = results.first_document(connection, query)
         return None if document is None else ClientProfile.from_json(document)
 
     def save_noise_profile(self, profile: NoiseProfile) -> None:

@@ -106,7 +106,8 @@ def add_document(database: Database, table: Any, run: Run, at: str = LONG_AGO) -
             document: object = _promotion(connection, run, key, at).to_json()
             row: rows.Row = {"promoted_at": at, "suite_name": run.suite_name, "in_series": 1}
         else:
-            document, row = {"by": NASTY, "at": at}, {"imported_at": at, "source": "vllm", "source_sha256": "c" * 64}
+            document = {"by": NASTY, "at": at, "sha256": "c" * 64}
+            row = {"imported_at": at, "source": "vllm", "source_sha256": "c" * 64}
         text = rows.to_json(document, "a document")
         row |= {"id": key, "run_id": run.id, "document": text, "sha256": rows.text_sha256(text)}
         connection.execute(insert(table), row)

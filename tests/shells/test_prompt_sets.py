@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,10 @@ ROWS = [
 ]
 
 
-def parquet(folder: Path, name: str = "rows.parquet") -> Path:
+def parquet(folder: Path, name: str = "rows.parquet", rows: Sequence[Mapping[str, object]] = ROWS) -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
     return path
 
 
@@ -107,6 +108,20 @@ def test_columns_of_a_data_set_file_become_requests(tmp_path: Path) -> None:
     assert texts(tmp_path, source="rows.parquet", columns={"prompt": "question"}, where={"topic": "maths"}) == [
         "What is 0?", "What is 2?", "What is 4?", "What is 6?",
     ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_columns_may_have_any_name_and_rows_without_a_value(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"problem": "a", "key": "Be brief.", "topic": "maths"},
+        {"problem": "b", "key": None, "topic": "maths"},
+        {"problem": "c", "key": None, "topic": None},
+    ]
+    parquet(tmp_path, rows=rows)
+    columns = {"prompt": "problem", "system": "key"}
+    keys = {"source": "rows.parquet", "columns": columns, "where": {"topic": "maths"}}
+    sent = read_prompt_set(tmp_path, PromptSet.model_validate(keys), conversing=False)
+    assert [[message["content"] for message in row.messages] for row in sent] == [["Be brief.", "a"], ["b"]]
 
 
 @pytest.mark.slow

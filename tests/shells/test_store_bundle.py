@@ -277,6 +277,7 @@ CHANGED: dict[str, tuple[Change, str]] = {
     "a promotion of other evidence": (promoted(put("0" * 64, "grounds", "evidence_sha256")), "another evidence_sha256"),
     "a promotion that nothing led to": (promoted(put(None, "grounds")), "only a withdrawal has no grounds"),
     "an import with other words": (put("{}", "imported", 0, "document"), "imported .*: its document hashes to"),
+    "an import of another file": (put("0" * 64, "imported", 0, "source_sha256"), "made of another file"),
     "noise with other words": (put("{}", "noise_profile", 0, "document"), "noise_profile: its document hashes to"),
     "noise of another deployment": (put(sha256_of("x"), "noise_profile", 0, "key_sha256"), "it is listed as another"),
     "a tombstone of nothing": (lambda d: d["tombstone"].append(STONE | {"of_table": "run"}), "what it stands for"),
