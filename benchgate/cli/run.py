@@ -176,7 +176,7 @@ def demo(
     arguments = RunArguments(str(out / "benchgate.db"), out / "work")
     rows, surprises, lost = [], 0, False
     for name in chosen:
-        decision = _measure(file.with_arms(None, name).priced_today(), arguments)
+        decision = _measure(file.with_arms(None, name).priced_today(), replace(arguments, candidate=name))
         report = out / f"report-{name}.html"
         code = finish(decision, OutputOptions(report=report))
         outcome = decision.verdict.outcome

@@ -256,7 +256,8 @@ def _description(
     yield ""
     # Commands are not wrapped, so that they can be copied.
     if resumable:
-        yield screen.paint(f"  resume     benchgate run SUITE --resume --run {run.id}")
+        arms = " ".join(f"--{arm} {deployment.name}" for arm, deployment in run.arms.items())
+        yield screen.paint(f"  resume     benchgate run SUITE {arms} --resume --run {run.id}")
     elif removed is None and run.judges_candidate:
         yield screen.paint(f"  judge      benchgate gate {run.id}")
         yield screen.paint(f"  report     benchgate report {run.id}")

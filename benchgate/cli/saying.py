@@ -60,13 +60,14 @@ def say_markdown(text: str) -> None:
     say_escaped(markdown_text(text))
 
 
-def say_escaped(text: str) -> None:
+def say_escaped(text: str, *, redacted: bool = True) -> None:
     """Write a text that is escaped already, or holds commands of our own (annotations), to standard output, at once.
 
-    Characters that the encoding of a terminal lacks are written as escapes. Raises PublishError where standard output
-    is closed or takes no more, as on a full disk.
+    Credentials are redacted, except with `redacted=False`, for a command that tells the CI what to mask. Characters
+    that the encoding of a terminal lacks are written as escapes. Raises PublishError where standard output is closed or
+    takes no more, as on a full disk.
     """
-    text, stream = credentials.redact(text), raw_stream("stdout")
+    text, stream = credentials.redact(text) if redacted else text, raw_stream("stdout")
     if stream is None:  # it was closed before the command began
         raise PublishError("standard output is closed, so what is printed there was lost")
     with output_errors("stdout", stream):

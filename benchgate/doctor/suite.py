@@ -320,7 +320,7 @@ def _files_for_streams(suite: Suite, found: Preview) -> Symptom:
 def examine_scoring(suite: Suite, folder: Path, environment: Mapping[str, str]) -> Iterator[Symptom]:
     """Check that the deployments can score given texts, if a task of the suite needs it."""
     names = suite.arm_names
-    if suite.quality is None or any(suite.deployments[name].url is None for name in names.values()):
+    if suite.quality is None or any(suite.deployments[name].is_started for name in names.values()):
         return
     try:
         tasks = load_tasks(folder, suite.quality, fetch=False)

@@ -32,10 +32,11 @@ _TOO_COARSE = "the usual margin of capacity, 2.5 times this, is not below 100%; 
 _HELPERS = ("shadow.judge", "shadow.similarity", "error_budget.spent.prometheus")
 _REFERENCES = (
     *(f"deployments.*.{key}" for key in ("api_key", "proxy", "url", "metrics", "gpu", "headers.*", "ready.metrics.*")),
-    *(f"deployments.*.metrics.{key}" for key in ("*", "*.url", "replicas.*", "replicas.*.url")),
+    *(f"deployments.*.metrics.{key}" for key in ("#", "#.url", "replicas.#", "replicas.#.url")),
+    *(f"deployments.*.metrics.{key}" for key in ("page", "prometheus", "api_key")),
     *(f"{helper}.{key}" for helper in _HELPERS for key in ("api_key", "url", "headers.*")),
 )
-"""Keys whose references are resolved."""
+"""Keys whose references are resolved; `*` is any key, `#` any position in a list."""
 _DEPLOYMENT_KEYS = "`api_key`, `url`, `proxy`, `metrics`, `gpu`, `ready.metrics` and the values of its `headers`"
 
 
@@ -96,7 +97,7 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
             yield from _stray_references(inner, (*path, part))
     elif isinstance(value, str) and "${" in value:
         for keys in (reference.split(".") for reference in _REFERENCES):
-            if len(path) == len(keys) and all(key in ("*", part) for part, key in zip(path, keys, strict=True)):
+            if len(path) == len(keys) and all(map(_is_at, path, keys)):
                 return
         where = f"a deployment's {_DEPLOYMENT_KEYS}"
         if path[:1] == ("shadow",):
@@ -104,6 +105,10 @@ def _stray_references(value: Plain, path: Path) -> Iterator[Fault]:
         if path[:1] == ("error_budget",):
             where += ", and in `api_key`, `url` and `headers` of `spent.prometheus`"
         yield Fault(path, f"a reference is resolved only in {where}; write the value itself")
+
+
+def _is_at(part: str | int, key: str) -> bool:
+    return isinstance(part, int) if key == "#" else key in ("*", part)
 
 
 Line = dict[str, Any]  # a check as a suite writes it

@@ -57,6 +57,7 @@ def test_source_of_metrics_is_stored_as_it_is_written(written: str, stored: Any)
         ("{page: auto, replicas: [http://h/m]}", "needs exactly one of `page`, `replicas` and `prometheus`"),
         ("""{prometheus: "http://p:9090", selector: job}""", "write it in braces"),
         ("""{prometheus: "http://p:9090/api/v1", selector: '{}'}""", "which benchgate adds itself"),
+        ("""{prometheus: "http://p:9090", selector: '{n="${env:N}"}'}""", "selector: a reference is resolved only in"),
         ("""{prometheus: "http://p:9090", selector: '{}', api_key: abc}""", "holds a literal of 3 characters"),
     ],
 )

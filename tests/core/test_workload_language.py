@@ -411,8 +411,15 @@ def test_schema_that_is_none_is_a_mistake_of_the_suite() -> None:
     )
 
 
-def test_embedded_engine_cannot_be_asked_for_its_tokenizer() -> None:
-    head = HEAD.replace('{url: "http://a:1", model: m, engine: vllm, context: 4096}', "{embedded: {}}")
+@pytest.mark.parametrize(
+    ("deployment", "remedy"),
+    [
+        ("{embedded: {}}", ", and write `text: letters`"),
+        ('{url: "http://a:1", model: m, start: {run: [serve]}}', ", or name the file or folder of a tokenizer"),
+    ],
+)
+def test_engine_that_a_run_starts_cannot_be_asked_for_its_tokenizer(deployment: str, remedy: str) -> None:
+    head = HEAD.replace('{url: "http://a:1", model: m, engine: vllm, context: 4096}', deployment)
     (found,) = problems("  workload: {input: 8, output: 8, tokenizer: server}\n" + STAGE, head)
-    said = '"a" is started later than the plan is made; leave it out, and write `text: letters`'
+    said = f'"a" is started later than the plan is made; leave it out{remedy}'
     assert found.startswith(f"load.workload.tokenizer: {said}")

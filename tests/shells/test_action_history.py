@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from benchgate import credentials
 from benchgate.cli import action
 from benchgate.pipeline.judge import decide_stored
 from benchgate.store.repository import Store
@@ -221,6 +222,7 @@ def test_the_token_reaches_git_and_neither_a_command_line_nor_a_log(
         "GITHUB_REPOSITORY": "octo/models",
         "PATH": path,
     }
+    credentials.register("ghs_secret")  # as the variables of a command that begins are
     assert history(job, "", "fetch", GITHUB_TOKEN="ghs_secret", **variables) == 13
     asked = (job / "asked").read_text(encoding="utf-8")
     assert "ls-remote --quiet --exit-code https://github.invalid/octo/models.git" in asked

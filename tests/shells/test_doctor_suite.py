@@ -323,6 +323,15 @@ def test_server_that_cannot_score_the_texts_of_a_task_fails() -> None:
     assert "add_choice" in found[0].found
 
 
+def test_server_that_the_suite_starts_is_not_asked_to_score_before_it_runs() -> None:
+    text = SUITE.format(old="http://127.0.0.1:9", more=", start: {run: [serve]}", concurrency=4)
+    evals = "quality: {tasks: [tasks/add_choice.yaml], endpoint: completions}\ngate:"
+    text = text.replace("new: {sim: {}}", 'new: {url: "http://127.0.0.1:9/b", model: scripted}')
+    suite = parse_suite(text.replace("gate:", evals), "suite.yaml")
+    assert suite.deployments["old"].is_started
+    assert list(suite_checks.examine_scoring(suite, TASKS, {})) == []
+
+
 @dataclass(frozen=True, slots=True)
 class Free:
     free: int

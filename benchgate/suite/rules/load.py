@@ -233,10 +233,13 @@ def baseline_has_a_tokenizer(suite: Suite) -> Iterator[Fault]:
     """Require a running baseline for its tokenizer."""
     spec = suite.deployments.get(suite.baseline)
     for path, workload in _workloads(suite):
-        if workload.tokenizer == "server" and spec is not None and spec.url is None:
+        if workload.tokenizer == "server" and spec is not None and spec.is_started:
             later = f'"{suite.baseline}" is started later than the plan is made; leave it out'
-            letters = ", and write `text: letters`"
-            remedy = letters if spec.embedded is not None else ": to a practice server a word is a token"
+            remedy = ", or name the file or folder of a tokenizer"
+            if spec.embedded is not None:
+                remedy = ", and write `text: letters`"
+            elif spec.sim is not None:
+                remedy = ": to a practice server a word is a token"
             yield Fault((*path, "tokenizer"), later + remedy)
 
 
