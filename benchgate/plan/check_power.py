@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -232,22 +232,29 @@ def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, kn
         row = replace(row, note=f"its clusters are worth {worth:,} independent items, {within}")
     if margin is None:
         floor = one.check.slo_value or 0.0
-        lowest = 1 - _unsampled(clusters, len(counts), alpha)
+        unsampled = _unsampled(clusters, len(counts), None if joined is None else joined.worth, alpha)
+        lowest = 1 - unsampled.share
         if lowest < floor:
-            why = f"even where all are right, {_not_sampled(clusters)} may lower the share to {show_percent(lowest)}"
+            why = f"even where all are right, {unsampled.what} may lower the share to {show_percent(lowest)}"
             return _never_for_items(replace(row, measure="share"), why, "use more clusters, or a lower bound")
         effective = len(counts) ** 2 / sum(1 / count for count in counts) / sum(counts)
         return _floor(row, floor, alpha, round(effective, 9))
     row = _with_spread(row, _self_disagreement(known, "task", one.tasks), ASSUMED_FLIPS, known)
+    unsampled = _unsampled(clusters, len(counts), None if joined is None else len(set(joined.clusters)), alpha)
     if one.check.metric == "flips":
-        unsampled = _unsampled(clusters, len(counts), alpha)
-        if unsampled >= margin:
-            why = f"even where no answer flips, {_not_sampled(clusters)} may add {show_points(unsampled)}"
+        if unsampled.share >= margin:
+            why = f"even where no answer flips, {unsampled.what} may add {show_points(unsampled.share)}"
             return _never_for_items(replace(row, measure="difference"), why, "use more clusters, or a wider margin")
         return _excess(row, margin, worth, alpha)
     why_not = underpowered_certain(counts, margin, alpha)
     row = _paired_items(row, margin, worth, alpha)
-    return row if why_not is None else _never_for_items(row, why_not, _WIDER)
+    if why_not is not None:
+        return _never_for_items(row, why_not, _WIDER)
+    if unsampled.share >= margin:  # times the baseline's share of right answers, which the plan does not know
+        most = show_percent(margin / unsampled.share)
+        why = f"a baseline with over {most} right answers cannot pass, because {unsampled.what} may lose their answers"
+        return replace(row, passes=None, note="; ".join(filter(None, (row.note, why))))
+    return row
 
 
 def _clusters_of(task: PlannedTask) -> list[tuple[str | None, str]]:
@@ -307,17 +314,22 @@ def underpowered_certain(counts: Sequence[int], margin: float, alpha: float) -> 
     )
 
 
-def _unsampled(clusters: Sequence[int], tasks: int, alpha: float) -> float:
+class _Unsampled(NamedTuple):
+    share: float  # of all items
+    what: str
+
+
+def _unsampled(clusters: Sequence[int], tasks: int, joined: int | None, alpha: float) -> _Unsampled:
     """Return the share that may be lost in clusters that were not sampled, even if none of the sampled ones shows it.
 
-    `clusters` has the number of clusters of each task that has any, of all `tasks`. With G clusters of one task it is
-    1 - alpha^(1/G).
+    `clusters` has the number of clusters of each task that has any, of all `tasks`; `joined` is that of tasks which
+    share clusters, taken as one sample. With G clusters of one task it is 1 - alpha^(1/G).
     """
-    return max((1 - alpha ** (1 / count) for count in clusters), default=0.0) / tasks
-
-
-def _not_sampled(clusters: Sequence[int]) -> str:
-    return f"clusters that were not sampled of a task with {min(clusters)} of them"
+    of_task = max((1 - alpha ** (1 / count) for count in clusters), default=0.0) / tasks
+    of_all = 0.0 if joined is None else 1 - alpha ** (1 / joined)
+    if of_all > of_task:
+        return _Unsampled(of_all, f"clusters that were not sampled beside the {joined} that its tasks share")
+    return _Unsampled(of_task, f"clusters that were not sampled of a task with {min(clusters, default=0)} of them")
 
 
 def _paired_items(row: CheckPower, margin: float, n: int, alpha: float) -> CheckPower:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from benchgate.plan.items import Piece, PlannedTask, ShadowPrompt
 from benchgate.plan.power import shortfalls
 from benchgate.plan.schedule import Plan
 from benchgate.stats.clusters import mean_share_limits
+from benchgate.stats.evals import ScorePairs, accuracy_regression
 from benchgate.suite.schema import Suite
 from tests.core.test_plan_power import Line, calibrated, only, told
 from tests.fakes.evals import suite_of
@@ -100,6 +102,34 @@ def test_flips_that_so_few_clusters_cannot_exclude_though_none_is_seen() -> None
     assert (few.short, few.passes) == ("certain", 0.0)
     assert "a task with 58 of them" in (few.cannot or "")
     assert (evals(flips, task("t", 590, cluster_key="passage"), repeat_baseline=True).passes or 0) > 0
+
+
+def test_tasks_that_share_their_clusters_have_no_more_of_them() -> None:
+    both = evals({"metric": "accuracy", "min": "95%"}, task("t", 40, documents="d"), task("u", 40, documents="d"))
+    assert (both.short, both.passes) == ("certain", 0.0)
+    assert "the 40 that its tasks share" in (both.cannot or "")
+    limits = mean_share_limits([np.ones(40)] * 2, [[str(i) for i in range(40)]] * 2, 0.05)
+    assert limits is not None and limits[0].lower < 0.95
+    flips = {"metric": "flips", "margin": "3 points"}
+    three = evals(flips, *(task(name, 60, documents="d") for name in "tuv"), repeat_baseline=True)
+    assert (three.short, three.passes) == ("certain", 0.0)
+
+
+def test_a_margin_that_so_few_clusters_leave_open_where_the_baseline_is_good() -> None:
+    margin: Line = {"metric": "accuracy", "margin": "5 points"}
+    few = evals(margin, replace(task("t", 4000), rows=cut(100), cluster_key="passage"))
+    assert few.passes is None
+    assert "a baseline with over 69.3 % right answers cannot pass" in (few.note or "")
+    of_clusters = tuple(f"p{i // 100}" for i in range(4000))
+    for percent, passes in ((70, False), (69, True)):
+        right = np.where(np.arange(4000) % 100 < percent, 1.0, 0.0)  # and no answer of the candidate differs
+        limits = accuracy_regression([ScorePairs(right, right, of_clusters)], 0.05).limits
+        assert (limits.upper < 0.05) is passes
+    assert (evals(margin, task("t", 4000, cluster_key="passage")).passes or 0) > 0
+
+
+def cut(size: int) -> tuple[dict[str, object], ...]:
+    return tuple({"id": str(i), "passage": f"p{i // size}"} for i in range(4000))
 
 
 def test_of_items_that_are_not_read_yet_nothing_is_foretold() -> None:
