@@ -158,11 +158,14 @@ def check_reason(estimate: Estimate, outcome: Outcome, warn_fraction: float, alp
     blocks = blocks_measured_text(estimate)
     if rule.breach:
         return f"{change}: shown neither to be beyond the margin of {margin} nor to stay inside it{blocks}"
-    if limits.lower > estimate.least or (rule.two_sided and limits.upper < 0):
+    by_limits = limits.lower > estimate.least or (rule.two_sided and limits.upper < 0)
+    tested = estimate.p_value is not None and estimate.p_value <= alpha
+    by_test = tested and not by_limits and _by_test_alone(estimate, limits)
+    if by_limits or by_test:
+        probably = f"probably a {regression}{' by its test' if by_test else ''}"
         if too_soon(estimate) or allowed_by_estimate(estimate):
-            return f"{change}: probably a {regression}, but not shown to be beyond the margin of {margin}{blocks}"
-        why = _not_significant(estimate, alpha)
-        return f"{change}: probably a {regression}, but {why}{blocks}; the margin is {margin}"
+            return f"{change}: {probably}, but not shown to be beyond the margin of {margin}{blocks}"
+        return f"{change}: {probably}, but {_not_significant(estimate, alpha)}{blocks}; the margin is {margin}"
     return f"{change}: neither a {regression} nor staying inside the margin of {margin} is shown{blocks}"
 
 

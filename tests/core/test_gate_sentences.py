@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchgate.gate.decision import Estimate, Rule
+from benchgate.gate.decision import Estimate, Look, Rule
 from benchgate.gate.reasons import check_advice, check_reason, verdict_reason
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
@@ -49,6 +49,11 @@ def test_a_regression_that_its_interval_leaves_open_is_one_by_its_test() -> None
     assert said == f"{ends}: a regression by its test, and not shown to stay inside the margin of 30 points"
     either = changed(fallen(-0.0417, -0.35, 0.0062), two_sided=True)
     assert ": a change by its test, and not shown to stay inside" in why(either, Outcome.BLOCK)
+    early = "probably a regression by its test, but not shown to be beyond the margin of 30 points"
+    assert f"{ends}: {early}" in why(
+        changed(wide, look=Look(1, 2, 4, 8, 0.00882, (0.5, 1.0), None)), Outcome.INCONCLUSIVE
+    )
+    assert "neither a regression nor staying" in why(changed(wide, p_value=0.2), Outcome.INCONCLUSIVE)
     inside = why(changed(wide, limits=Limits(-0.0062, 0.0725)), Outcome.WARN)
     assert inside.endswith(": a regression by its test, though inside the margin of 30 points")
     assert why(fallen(0.0417, 0.0062, 0.0725), Outcome.WARN).endswith(
