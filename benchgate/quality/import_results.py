@@ -21,7 +21,7 @@ from benchgate.model.records import INVALID_CHOICE, EvalItem, finite_score
 from benchgate.model.run import ImportedEvals, QualityObservation
 from benchgate.plan.items import first_metric
 from benchgate.quality.choices import chosen_option, extracted_choice, is_unread
-from benchgate.quality.tasks.gated_metric import can_be_guessed, measured_metric, metric_fault, scale_of
+from benchgate.quality.tasks.gated_metric import can_be_guessed, measured_metric, metric_fault, scale_of, unit_score
 from benchgate.suite.formats import parse_object
 from benchgate.suite.quality import Quality, TaskEntry
 from benchgate.system import RECORDED_BYTES, read_text_file
@@ -222,12 +222,13 @@ def _item(sample: Sample, item_id: str, metric: str, selection: SampleSelection)
         choice = None if filtered is None else extracted_choice(filtered)
         if _is_unread(sample, selection):
             choice = INVALID_CHOICE
+    score = finite_score(sample.row[metric])
     return EvalItem(
         item_id=item_id,
         doc_hash=doc_hash,
         prompt_hash=prompt_hash,
         target_hash=target_hash,
-        score=finite_score(sample.row[metric]),
+        score=None if score is None else unit_score(metric, score),
         answer=answer,
         finish_reason=None,
         output_tokens=None,
@@ -459,6 +460,7 @@ def _result_faults(samples: Sequence[Sample], task: str, found: SelectedItems, r
     if digest is not None and digest != hashes_sha256(samples):
         yield "its lines are not those that its results were made of; export both again"
     reported = results.value(task, found.metric, found.filter)
+    reported = None if reported is None else unit_score(found.metric, reported)
     mean = sum(item.score or 0.0 for item in found.items) / len(found.items)
     if reported is not None and abs(reported - mean) > _MEAN_TOLERANCE:
         yield f"the mean of {found.metric} over its items is {mean:.6f}, and its results say {reported:.6f}"

@@ -24,7 +24,7 @@ from typing import Any, Self
 from benchgate import child_process
 from benchgate.errors import UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.records import EvalItem
+from benchgate.model.records import EvalItem, finite_score
 from benchgate.model.run import INTERRUPTED, QualityObservation
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.protocol import (
@@ -108,7 +108,7 @@ class TaskRecord:
         if failed:
             return f"{len(failed)} of {len(expected)} items failed, the first with: {failed[0].error}"
         for scored in self.scored.values():
-            if not math.isfinite(scored.score):
+            if finite_score(scored.score) is None:
                 return f"the score of {scored.item_id} is {scored.score}"
             if self.task.scale == "binary" and scored.score not in (0.0, 1.0):
                 found = f"the score of {scored.item_id} is {scored.score:g}, neither 0 nor 1"
@@ -173,7 +173,7 @@ def _item(answered: ItemAnswered, scored: ItemScored | None, cluster: str | None
         doc_hash=scored.doc_hash if scored else "",
         prompt_hash=scored.prompt_hash if scored else "",
         target_hash=scored.target_hash if scored else "",
-        score=valid.score if valid else None,
+        score=finite_score(valid.score) if valid else None,
         answer=answered.answer,
         finish_reason=answered.finish_reason,
         output_tokens=answered.output_tokens,

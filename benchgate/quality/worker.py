@@ -7,6 +7,7 @@ lm-eval is imported here and in no process of benchgate's own. Its output goes t
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import signal
@@ -22,9 +23,7 @@ from benchgate.model.records import INVALID_CHOICE, finite_score
 from benchgate.plan.items import PlannedTask
 from benchgate.quality.choices import chosen_option, extracted_choice
 from benchgate.quality.protocol import CREDENTIALS_VARIABLE, ItemScored, Job, Ready, RoundDone, SpoolWriter, TaskDone
-from benchgate.quality.tasks.gated_metric import measured_metric
-
-_PERCENT_METRICS = frozenset({"bleu", "chrf", "chrf++"})
+from benchgate.quality.tasks.gated_metric import measured_metric, unit_score
 
 
 def main(job_path: str, spool_path: str) -> None:
@@ -153,21 +152,23 @@ def mean_scores(repetitions: Sequence[Sequence[ItemScored]]) -> list[ItemScored]
 
 
 def _score(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> float:
-    """Return the item's score, more is better; a corpus metric such as BLEU is computed over this item alone."""
+    """Return the item's score, more is better; a corpus metric such as BLEU is computed over this item alone.
+
+    NaN where the task gives none, as some do for an empty answer.
+    """
     names: Sequence[str] = sample["metrics"]
     name = measured_metric(task.config, task.metric, names)
     if name is None:
         raise ValueError(f"{task.name} gives no metric {task.metric!r}; it gives {', '.join(names) or 'none'}")
     value = sample[name]
-    if isinstance(value, list | tuple):
+    of_corpus = isinstance(value, list | tuple)
+    if of_corpus:
         value = built.aggregation()[name]([value])
     try:
-        score = float(value) / (100 if name in _PERCENT_METRICS else 1)
+        score = finite_score(float(value))
     except (TypeError, ValueError):
         raise ValueError(f"{task.name}: its metric {name} is {str(value)[:60]!r}, which is no number") from None
-    if finite_score(score) is None:
-        raise ValueError(f"{task.name}: its metric {name} is {score}, which is no score")
-    return score
+    return math.nan if score is None else unit_score(name, score, of_corpus=of_corpus)
 
 
 def _choice(task: PlannedTask, built: Any, sample: Mapping[str, Any]) -> str | None:

@@ -87,6 +87,7 @@ def test_a_task_of_scores_in_between_takes_every_number_but_none_that_is_not_fin
     assert between.fault(TaskDone("t", 2)) is None
     endless = TaskRecord(task, {i: answered(i) for i in "ab"}, {"a": scored("a", float("inf")), "b": scored("b")})
     assert endless.fault(TaskDone("t", 2)) == "the score of a is inf"
+    assert [item.score for item in endless.items()] == [None, 1.0]
 
 
 def test_of_an_item_asked_several_times_the_first_answer_is_shown_and_any_failure_counts() -> None:

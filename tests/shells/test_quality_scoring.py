@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,6 +41,8 @@ def sample(filtered: Sequence[Any] = ("x",), doc: dict[str, Any] | None = None, 
         ({"exact_match": True, "other": 0.2}, 1.0),
         ({"kept": [True, False, True, True]}, 0.75),
         ({"bleu": ("reference", "answer")}, 0.34),
+        ({"bleu": 0.34}, 0.34),  # of a task's own code
+        ({"bleu_max": 34.0}, 0.34),
     ],
 )
 def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict[str, Any], expected: float) -> None:
@@ -52,12 +55,18 @@ def test_the_judged_metric_of_one_item_is_a_number_between_0_and_1(metrics: dict
     [
         ({"f1": 1.0, "em": 0.0}, "t gives no metric 'exact_match'; it gives f1, em"),
         ({"exact_match": "yes"}, "its metric exact_match is 'yes', which is no number"),
-        ({"exact_match": float("nan")}, "its metric exact_match is nan, which is no score"),
     ],
 )
 def test_what_is_no_score_ends_the_eval_with_the_reason(metrics: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         score_items(TASK, Built(), [sample(**metrics)])
+
+
+def test_an_item_that_its_task_gives_no_score_has_none_and_the_others_keep_theirs() -> None:
+    samples = [sample(exact_match=float("nan")), {**sample(exact_match=1.0), "doc_id": 1}]
+    for unread in ((), {0}):
+        none, other = score_items(TASK, Built(), samples, unread)
+        assert math.isnan(none.score) and other.score == 1.0
 
 
 def test_metric_that_is_the_only_one_of_its_task_may_give_its_value_under_another_name() -> None:

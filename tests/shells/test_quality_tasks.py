@@ -485,6 +485,8 @@ def test_the_documented_task_file_loads(tmp_path: Path) -> None:
         ({"output_type": "loglikelihood", "metric_list": [{"metric": "exact_match"}]}, None, "lm-eval gives no exact_"),
         ({"output_type": "multiple_choice", "metric_list": [{"metric": "em"}], "process_results": "f"}, "em", None),
         ({"output_type": "multiple_choice"}, "acc_norm", None),
+        ({"repeats": 64, "metric_list": [{"metric": "pass_at_k", "k": [2, 64]}]}, None, "its pass_at_k is of several"),
+        ({"repeats": 10, "metric_list": [{"metric": "pass_at_k", "k": [1, 5]}]}, None, None),
     ],
 )
 def test_metric_that_a_task_of_lm_evals_does_not_give_is_refused(

@@ -16,7 +16,10 @@ _CONTINUOUS_METRICS = frozenset(
     {"bleu", "chrf", "chrf++", "f1", "rouge1", "rouge2", "rougeL", "rougeLsum", "inst_level_strict_acc"}
     | {"inst_level_loose_acc", "qa_f1_score", "qa_f1_zh_score", "rouge_score", "rouge_zh_score", "code_sim_score"}
     | {"classification_score", "retrieval_score", "retrieval_zh_score", "count_score", "bleu_max", "bleu_acc"}
+    | {"rouge1_max", "rouge2_max", "rougeL_max"}
 )
+_PERCENT_OF_A_CORPUS = frozenset({"bleu", "chrf", "chrf++"})  # sacrebleu's; a task's own code gives them from 0 to 1
+_PERCENT = frozenset({"bleu_max", "rouge1_max", "rouge2_max", "rougeL_max"})  # truthfulqa_gen's own
 _NEVER_BINARY = _CONTINUOUS_METRICS - {"bleu_acc"}
 _CORPUS_METRICS = frozenset({"mcc", "f1"})  # of all items together, in multiple choice
 _LOWER_IS_BETTER = frozenset(
@@ -87,7 +90,7 @@ def config_fault(config: Mapping[str, Any], entry: TaskEntry) -> str | None:
     is_generated = output == "generate_until"
     if not is_generated and not config.get("process_results") and metric not in LOCAL_METRICS[output]:
         return f"lm-eval gives no {metric} of {output}; judge {', '.join(LOCAL_METRICS[output])}"
-    return _sampling_fault(config, entry.filter or first_filter(config), repeats)
+    return _sampling_fault(config, metric, entry.filter or first_filter(config), repeats)
 
 
 def measured_metric(config: Mapping[str, Any], metric: str, measured: Sequence[str]) -> str | None:
@@ -100,6 +103,11 @@ def measured_metric(config: Mapping[str, Any], metric: str, measured: Sequence[s
         return metric
     is_only = len(config.get("metric_list") or ()) == len(measured) == 1 and not config.get("process_results")
     return measured[0] if is_only else None
+
+
+def unit_score(metric: str, value: float, *, of_corpus: bool = False) -> float:
+    """Return lm-eval's value of a metric as a score from 0 to 1; `of_corpus`: it was aggregated from one item."""
+    return value / 100 if metric in (_PERCENT | _PERCENT_OF_A_CORPUS if of_corpus else _PERCENT) else value
 
 
 def scale_of(metric: str, repeats: int, declared: Scale | None) -> Scale | None:
@@ -135,11 +143,15 @@ def _metric_name(entry: Mapping[str, Any]) -> str:
     return str(found["function"]).rpartition(".")[2] if isinstance(found, Mapping) else str(found)
 
 
-def _sampling_fault(config: Mapping[str, Any], filter_name: str, repeats: int) -> str | None:
+def _sampling_fault(config: Mapping[str, Any], metric: str, filter_name: str, repeats: int) -> str | None:
     settings = config.get("generation_kwargs") or {}
     if repeats == 1 and (settings.get("temperature") or 0) > 0:
         what = f"it draws its answers at temperature {settings['temperature']:g}, and only one of each item"
         return f"{what}; use temperature 0, or several answers (`repeats`)"
+    numbers = [one["k"] for one in config.get("metric_list") or [] if _metric_name(one) == metric and "k" in one]
+    if repeats > 1 and numbers and 1 not in (numbers[0] if isinstance(numbers[0], list) else numbers):
+        what = f"its {metric} is of several answers together (`k`: {numbers[0]}), and benchgate scores each alone"
+        return f"{what}; judge a task with `k: [1]`"
     pipelines = [one for one in config.get("filter_list") or [] if one.get("name") == filter_name]
     functions = [step["function"] for pipeline in pipelines for step in pipeline["filter"]]
     if repeats > 1 and (merging := [name for name in functions if name in _MERGING_FILTERS]):
