@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -61,8 +62,13 @@ def register_environment(environment: Mapping[str, str]) -> None:
 
 
 def _is_ordinary(name: str, value: str) -> bool:
-    """Return True for a path, and for a short word or number unless the variable's name means a password."""
-    return value.startswith("/") or (not _PASSWORD_NAME.match(name) and _ORDINARY.fullmatch(value) is not None)
+    """Return True for a file, and for a short word or number unless the variable's name means a password.
+
+    A path without a file counts as a credential: base64 may begin with a slash.
+    """
+    if value.startswith("/"):
+        return os.access(value, os.F_OK)  # False for a name that is too long too
+    return not _PASSWORD_NAME.match(name) and _ORDINARY.fullmatch(value) is not None
 
 
 def forget_all() -> None:
