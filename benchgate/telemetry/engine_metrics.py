@@ -115,8 +115,8 @@ _TGI: MetricNames = {
 }
 
 _TRTLLM: MetricNames = {
+    # No gauge has requests that wait for room: `trtllm_num_requests_waiting` has those that its loop has not fetched.
     Gauge.RUNNING: _any_of("trtllm_num_requests_running"),
-    Gauge.WAITING: _any_of("trtllm_num_requests_waiting"),
     Gauge.KV_USAGE: _highest("trtllm_kv_cache_utilization"),
     Counter.REQUESTS: _any_of("trtllm_request_success_total"),
     Counter.QUEUE_S: _any_of("trtllm_request_queue_time_seconds_sum"),
@@ -241,7 +241,8 @@ class EnginePage:
 
     `ports` are a port of the API and that of the page beside it; with the API elsewhere, the page is there too.
     `start_times` are samples that differ from process to process. `idle_delay_s` is how long its gauges may show work
-    that has ended: the engine writes them while it works, and seldom when it is idle.
+    that has ended: the engine writes them while it works, and seldom when it is idle. Without `shows_idle` it never
+    writes them then.
     """
 
     prefix: str
@@ -250,6 +251,7 @@ class EnginePage:
     ports: tuple[int, int] | None = None
     start_times: tuple[str, ...] = ("process_start_time_seconds",)
     idle_delay_s: float = 0.0
+    shows_idle: bool = True
 
 
 # In the order in which a page is tried: Triton's may hold vLLM's names too.
@@ -264,7 +266,7 @@ PAGES: Mapping[str, EnginePage] = MappingProxyType(
         ),
         "sglang": EnginePage("sglang:", "/metrics", _SGLANG, idle_delay_s=30.0),
         "tgi": EnginePage("tgi_", "/metrics", _TGI),
-        "trtllm": EnginePage("trtllm_", "/prometheus/metrics", _TRTLLM),
+        "trtllm": EnginePage("trtllm_", "/prometheus/metrics", _TRTLLM, shows_idle=False),
         "llamacpp": EnginePage("llamacpp:", "/metrics", _LLAMACPP),
         "lorax": EnginePage("lorax_", "/metrics", _LORAX),
         "dynamo": EnginePage("dynamo_frontend_", "/metrics", _DYNAMO),

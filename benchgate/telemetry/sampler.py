@@ -356,8 +356,8 @@ class Sampler:
         """Return the first snapshot of an idle server, or the last one within a limit; and whether it was idle.
 
         What a Prometheus reports must have been scraped after `since_s`. A server that does not report its running
-        requests is not waited for, and counts as not idle. An engine whose gauges lag (`idle_delay_s`) is waited for
-        only with `awaits_idle`.
+        requests, or not that none are, is not waited for, and counts as not idle. An engine whose gauges lag
+        (`idle_delay_s`) is waited for only with `awaits_idle`.
         """
         limit_s, every_s = (
             (_DRAIN_S, _DRAIN_EVERY_S) if self._sources.prometheus is None else (_SCRAPE_S, _SCRAPE_EVERY_S)
@@ -370,10 +370,11 @@ class Sampler:
             under_way = [values[gauge] for values in pages for gauge in _UNDER_WAY if gauge in values]
             scraped_s = now_s - parsed.age_s
             delay_s = max((PAGES[engine].idle_delay_s for engine in parsed.engines), default=0.0)
+            never = not all(PAGES[engine].shows_idle for engine in parsed.engines)
             is_fresh = parsed.scrape is None or scraped_s >= since_s
             is_idle = not any(under_way) and (not delay_s or scraped_s >= since_s + delay_s)
-            if is_fresh and (is_idle or (delay_s and not awaits_idle)):
-                return snapshot, is_idle and bool(under_way)
+            if is_fresh and (is_idle or never or (delay_s and not awaits_idle)):
+                return snapshot, is_idle and bool(under_way) and not never
             if now_s >= since_s + limit_s + delay_s:
                 if not is_fresh:
                     stale = UnreadError(f"Prometheus has no scrape of the {limit_s:g} s after the load ended")

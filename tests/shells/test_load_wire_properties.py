@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,6 +124,13 @@ def test_response_of_declared_length_is_over_with_its_last_byte(made: tuple[byte
     raw, reads = made
     response, over = asyncio.run(received(reads, closes=True))
     assert (over, response.whole, body_of(response)) == (True, True, raw)
+
+
+@pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
+def test_response_that_has_no_body_is_over_with_its_head(status: bytes) -> None:
+    head = b"HTTP/1.1 " + status + b"\r\ntransfer-encoding: chunked\r\n\r\n"
+    response, over = asyncio.run(received([head], closes=False))
+    assert (over, response.whole, body_of(response)) == (True, True, b"")
 
 
 @given(st.binary(max_size=60).flatmap(lambda raw: st.tuples(st.just(raw), reads_of(HEAD + b"\r\n" + raw))))

@@ -368,6 +368,26 @@ def test_gauges_that_show_the_end_of_work_late_are_waited_for_only_where_a_check
     assert (took_s >= delay_s) is awaits_idle
 
 
+@pytest.mark.parametrize("running", [1, 0])
+def test_an_engine_that_never_shows_rest_is_not_waited_for_and_not_taken_to_be_idle(running: int) -> None:
+    """TensorRT-LLM's gauges stand as the last request left them."""
+    gauges = f"trtllm_num_requests_running {running}\ntrtllm_kv_cache_utilization 0.4\n"
+    asked = list[Received]()
+
+    def respond(received: Received) -> Iterable[Step]:
+        asked.append(received)
+        yield page(gauges)
+
+    with ScriptedServer(respond) as server:
+        sources = Sources(f"{server.url}/prometheus/metrics")
+        with Sampler(sources, target(server.url, "trtllm")) as watch, watch.stage(awaits_idle=True) as looks:
+            pass
+        window = watch.window(looks, "c4", Arm.CANDIDATE, 0, 0)
+    assert window is not None
+    assert (window.after(Gauge.KV_USAGE), window.drained) == (None, False)
+    assert len(asked) <= 4  # two seconds of waiting would ask many times
+
+
 def as_observation(result: StageResult) -> LoadObservation:
     return LoadObservation("c4", Arm.CANDIDATE, 0, 0, result.requests, result.window_s, result.client)
 

@@ -98,7 +98,8 @@ def _not_reported(metric: str, stage: str, windows: Mapping[int, TelemetryWindow
         return invalid(reason, f"make it last well over {first} in every block: a stage is looked at first then")
     if window is not None and metric == "kv_usage_after" and not window.drained and window.reports(Gauge.KV_USAGE):
         reason = f"the candidate's server was not seen idle after {where}, so nothing is known of its rest"
-        return invalid(reason, "see whether it goes on with requests that nobody waits for any more")
+        remedy = "see whether it goes on with requests that nobody waits for any more; TensorRT-LLM never reports rest"
+        return invalid(reason, remedy)
     if window is not None and metric == "joules_per_token" and window.energy_j:
         reason = f"the candidate has no good answer in {where}, so its energy is for no token"
         return invalid(reason, LOOK_AT_ERRORS)

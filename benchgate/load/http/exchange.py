@@ -292,7 +292,7 @@ class Exchange:
         if head.status == 200 and head.coded is not None:
             raise MalformedResponse(f"content-encoding {head.coded[:40]!r}, where identity was requested")
         self._length = head.content_length
-        if head.chunked:
+        if head.chunked and self._length is None:  # statuses without a body have none in chunks either
             self._dechunker = Dechunker()
             self.notify_on_end = True
         self._head = head  # only now that it is known to be sound: without it there is no body either

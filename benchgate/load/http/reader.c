@@ -56,12 +56,19 @@ void reader_stop(struct reader *reader) {
     free(reader);
 }
 
+static int64_t now_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return now.tv_sec * NS + now.tv_nsec;
+}
+
 /* With `audited`, the kernel's receive timestamps are compared with the clock. NULL when there is no memory or epoll. */
 struct reader *reader_start(size_t longest, int audited) {
     struct reader *reader = calloc(1, sizeof *reader);
     if (!reader) return NULL;
     reader->longest = longest;
     reader->audited = audited;
+    reader->since_ns = now_ns(CLOCK_MONOTONIC);
     reader->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (reader->epoll >= 0) return reader;
     reader_stop(reader);
@@ -156,12 +163,6 @@ static int keep(struct slot *slot, const char *data, size_t size, int64_t now_ns
     slot->marks[slot->count++] = now_ns;
     slot->marks[slot->count++] = size;
     return 0;
-}
-
-static int64_t now_ns(clockid_t clock) {
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return now.tv_sec * NS + now.tv_nsec;
 }
 
 /* Receive with the kernel's timestamp and note how long ago that was. */
@@ -265,7 +266,7 @@ int reader_ready(struct reader *reader, int32_t notices[2 * MOST_EVENTS]) {
     }
     int64_t now = now_ns(CLOCK_MONOTONIC), over = now - reader->since_ns;
     if (over >= RATE_OVER_NS) {
-        reader->busy = reader->reads * NS >= BUSY_READS_PER_S * over;
+        reader->busy = reader->reads >= BUSY_READS_PER_S * (over / 1000000) / 1000; /* in ms: no idle time overflows */
         reader->since_ns = now;
         reader->reads = 0;
     }
