@@ -20,7 +20,7 @@ import numpy as np
 from benchgate.model.arrivals import TracedRequest, replayed_rows
 from benchgate.model.deployment import canonical_json, sha256_of
 from benchgate.model.request import ModelRequest
-from benchgate.plan.agent_sessions import sessions_of_block
+from benchgate.plan.agent_sessions import first_round_with, sessions_of_block
 from benchgate.plan.items import (
     FixedText,
     Piece,
@@ -37,7 +37,7 @@ from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.plan.verification import verified_counts, with_verified_items
 from benchgate.stats.capacity_search import PlannedLook
-from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round_of
+from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load
 from benchgate.suite.schema import Suite, measured_arms
 from benchgate.suite.stages import Stage
 
@@ -177,7 +177,7 @@ def _stages(
             continue
         count = None
         if block <= WARMUP:
-            count = requests.get(traffic.class_name or "", first_round_of(load.warmup, traffic))
+            count = requests.get(traffic.class_name or "", first_round_with(load, traffic, material))
         if block < WARMUP:
             begun = [_LATER_ROUNDS, seed, WARMUP - block, places[traffic.stage]]
         else:

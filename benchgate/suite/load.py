@@ -485,10 +485,15 @@ def first_round(concurrency: int | None, turns: float = 1.0) -> int:
     return max(LEAST_WARMUP_REQUESTS, math.ceil((concurrency or 0) * max(_PER_SLOT, turns)))
 
 
-def first_round_of(warmup: int | Literal["auto"], traffic: TrafficClass) -> int:
-    """Return how many requests the first warm-up round of a class of traffic sends."""
+def first_round_of(warmup: int | Literal["auto"], traffic: TrafficClass, mean_calls: float = 1.0) -> int:
+    """Return how many requests the first warm-up round of a class of traffic sends.
+
+    `mean_calls` is the mean number of requests of its recorded agent sessions.
+    """
     if warmup != "auto":
         return warmup
+    if traffic.workload.sessions is not None:
+        return first_round(traffic.schedule.concurrency, mean_calls)
     turns = 1 if traffic.workload.session is None else traffic.workload.session.turns
     if isinstance(turns, int):
         mean: float = turns

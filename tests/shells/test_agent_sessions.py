@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from benchgate.load.results import StageResult
 from benchgate.load.workers import run_stage
 from benchgate.model.arrivals import TracedRequest
 from benchgate.model.request_metrics import session_e2e_s, session_succeeded
-from benchgate.plan.model import PlannedStage, RecordedRequest
+from benchgate.plan.model import PlannedRequest, PlannedStage, RecordedRequest
 from benchgate.plan.schedule import Plan, make_plan
 from benchgate.suite.schema import Suite
 from tests.fakes.scripted_server import Received, ScriptedServer, Step, answering, json_response
@@ -124,6 +125,32 @@ def test_failed_call_fails_its_session_and_ends_what_depends_on_it(tmp_path: Pat
     assert columns.sent_ns[failing + 3] == -1
     assert session_succeeded(columns).tolist() == [failing != 0, failing == 0]
     assert np.isinf(session_e2e_s(columns)).tolist() == [failing == 0, failing != 0]
+
+
+@pytest.mark.parametrize(("count", "apart"), [(60, True), (22, False)])
+def test_ramp_sends_sessions_that_no_block_measures_if_there_are_any(tmp_path: Path, count: int, apart: bool) -> None:
+    """Two slots and 10 sessions a block, the warm-up 2 of them: 22 are sent, and the ramp repeats 8."""
+    written(tmp_path, *(diamond(f"s{number}") for number in range(count)))
+    read = suite(requests=40, concurrency=2)
+    assert read.load is not None
+    read = read.model_copy(update={"load": read.load.model_copy(update={"warmup": "auto"})})
+    traces, material = read_inputs(read, tmp_path, {})
+    plan = make_plan(read, traces=traces, material=material)
+
+    def names(requests: Iterable[PlannedRequest]) -> set[str]:
+        return {name for request in requests for name in re.findall(r"\bs\d+", str(request.ask.content))}
+
+    groups = [plan.blocks[block].stages[0].classes[0] for block in (0, 1)]
+    ramps = [names(group.ramp.pool()) for group in groups if group.ramp is not None]
+    measured = [names(group.requests) for group in groups]
+    assert [len(one) for one in measured] == [10, 10]
+    assert not measured[0] & measured[1]
+    assert not ramps[0] & measured[0] and not ramps[1] & measured[1]
+    assert (not (ramps[0] | ramps[1]) & (measured[0] | measured[1])) is apart
+    if apart:
+        assert [len(one) for one in ramps] == [8, 8] and not ramps[0] & ramps[1]
+    warm = plan.warmup[0].classes[0].requests
+    assert len(names(warm)) == 2 and not names(warm) & (measured[0] | measured[1])
 
 
 def test_open_loop_starts_sessions_at_its_rate_and_both_arms_get_the_same(tmp_path: Path) -> None:
