@@ -242,11 +242,15 @@ class LoadMeasurement:
             self._warm_up_search(capacity, searches)
         self._progress.begin(Phase("capacity", looks, at_most=True))
         self._replicas.record(self._writer, "before the capacity search")
+        used = {arm: sum(len(one.requests) for one in self._completed.searched if one.arm is arm) for arm in searches}
+        for arm, search in searches.items():
+            # Prompts of a look that was interrupted may be in a cache.
+            used[arm] += search.next.requests * self._session if search.next is not None else 0
         for arm, look in alternate_looks(searches):
             block = searches[arm].executions(look.level)
-            # A resumed search draws other prompts: those of an interrupted look may be in a cache.
             drawn_by = [self._suite.seed, block, *([self._session] if self._session else [])]
-            stage = look_stage(load, capacity, look, drawn_by, self._plan.material)
+            stage = look_stage(load, capacity, look, drawn_by, self._plan.material, used=used[arm])
+            used[arm] += look.requests
             runner = ActionRunner((), self._targets[arm], stage.name, Path())  # a search has no actions
             mean_s = self._service_s.get((CAPACITY_STAGE, "", arm))
             shard = self._shard(arm, stage, {} if mean_s is None else {"": mean_s})
@@ -271,7 +275,8 @@ class LoadMeasurement:
 
             def planned(number: int, requests: Mapping[str, int], look: PlannedLook = look) -> PlannedStage:
                 drawn_by = [self._suite.seed, _SEARCH_WARMUP, number]
-                round_ = look_stage(load, capacity, replace(look, requests=requests[""]), drawn_by, self._plan.material)
+                look, used = replace(look, requests=requests[""]), -sum(requests.values()) * (number + 1)
+                round_ = look_stage(load, capacity, look, drawn_by, self._plan.material, used=used)
                 classes = tuple(replace(group, ramp=None) for group in round_.classes)
                 return replace(round_, name=CAPACITY_STAGE, classes=classes)
 

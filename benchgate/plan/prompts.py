@@ -395,6 +395,28 @@ def spare_rows(
     return [rows[at] for at in others if at not in here] or list(rows)
 
 
+def look_rows(
+    load: Load, traffic: TrafficClass, material: Material, seed: int, used: int
+) -> tuple[list[RecordedRequest], Sequence[RecordedRequest]] | None:
+    """Return the recorded prompts of a look of a capacity search, and those of its ramp; None for synthetic prompts.
+
+    The looks at a side go on through the order of `recorded_rows` after the last block; `used` is how many prompts the
+    side's earlier ones have sent. The ramp has rows that come last, each look others, else the most recently sent.
+    """
+    if (prompts := traffic.workload.prompt_set) is None:
+        return None
+    rows, order = material.prompts[prompts.name], _order(material.prompts[prompts.name], seed)
+    users = [one for one in load.classes() if one.workload.prompt_set == prompts]
+    first = sum(first_round_of(load.warmup, one) + load.blocks * one.schedule.requests for one in users) + used
+    here = [int(order[(first + step) % len(rows)]) for step in range(traffic.schedule.requests)]
+    unsent = order[max(0, first + len(here)) :][::-1]
+    if len(unsent):
+        return [rows[at] for at in here], [rows[at] for at in np.roll(unsent, -used)]
+    sent = {*here}
+    before = [int(order[(first - 1 - step) % len(rows)]) for step in range(len(rows))]
+    return [rows[at] for at in here], [rows[at] for at in before if at not in sent] or list(rows)
+
+
 def _classes_sharing_prompts(load: Load, traffic: TrafficClass) -> tuple[list[TrafficClass], int]:
     """Return all classes of traffic that send prompts of the same file, and the index of this one."""
     users = [one for one in load.classes() if one.workload.prompt_set == traffic.workload.prompt_set]

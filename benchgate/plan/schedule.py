@@ -33,7 +33,7 @@ from benchgate.plan.items import (
     text_sha256,
 )
 from benchgate.plan.model import NO_MATERIAL, GeneratedRequests, Material, PlannedBlock, PlannedClass, PlannedStage
-from benchgate.plan.prompts import WARMUP, recorded_rows, spare_rows
+from benchgate.plan.prompts import WARMUP, look_rows, recorded_rows, spare_rows
 from benchgate.plan.requests import Ramp, RequestGroup, planned_class
 from benchgate.plan.verification import verified_counts, with_verified_items
 from benchgate.stats.capacity_search import PlannedLook
@@ -204,35 +204,38 @@ def _stages(
 
 
 def planned_stage(
-    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NO_MATERIAL, *, seed: int = 0
+    load: Load, stage: Stage, drawn_by: Sequence[int], material: Material = NO_MATERIAL, *, seed: int = 0, used: int = 0
 ) -> PlannedStage:
     """Plan a stage of one class outside of the sweep, for a capacity search; not of a trace.
 
-    `drawn_by` are the numbers that its random stream begins with. `seed` is the suite's, for shared prefixes.
+    `drawn_by` are the numbers that its random stream begins with. `seed` is the suite's, for shared prefixes and the
+    order of recorded prompts, of which the search has sent `used`.
     """
     generator = np.random.default_rng(drawn_by)
     traffic = load.class_of(stage)
-    rows = spare = None
-    if (prompts := traffic.workload.prompt_set) is not None:
-        recorded = material.prompts[prompts.name]
-        rows = [recorded[place] for place in generator.integers(len(recorded), size=stage.requests)]
-        sent = {row.line for row in rows}
-        spare = [row for row in recorded if row.line not in sent] or recorded
+    rows, spare = look_rows(load, traffic, material, seed, used) or (None, None)
     group = RequestGroup(traffic, material, seed, 0, generator, recorded=rows, drawn_by=tuple(drawn_by))
     return PlannedStage(stage.name, (replace(planned_class(group), ramp=Ramp.of(group, drawn_by, spare)),))
 
 
 def look_stage(
-    load: Load, capacity: Capacity, look: PlannedLook, seed: Sequence[int], material: Material = NO_MATERIAL
+    load: Load,
+    capacity: Capacity,
+    look: PlannedLook,
+    seed: Sequence[int],
+    material: Material = NO_MATERIAL,
+    *,
+    used: int = 0,
 ) -> PlannedStage:
     """Plan the requests of one look, under the name of its observation.
 
     `seed` are the suite's seed and the number of earlier looks at this level: no look repeats requests that an earlier
-    one has warmed up. `material` has the contents of the load's files.
+    one has warmed up. `material` has the contents of the load's files, `used` is how many recorded prompts the arm's
+    earlier looks have sent.
     """
     stage = capacity.stage_at(look.level, look.requests)
     drawn_by = [_SEARCH, round(look.level * _LEVEL_STEPS), *seed]
-    planned = planned_stage(load, stage, drawn_by, material, seed=seed[0])
+    planned = planned_stage(load, stage, drawn_by, material, seed=seed[0], used=used)
     return replace(planned, name=f"{CAPACITY_STAGE}/{look.name}")
 
 

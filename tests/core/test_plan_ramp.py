@@ -11,7 +11,7 @@ from benchgate.model.arrivals import ArrivalProcess
 from benchgate.plan.arrivals import ramp_offsets_ns
 from benchgate.plan.model import Material, PlannedClass, RampSource, RecordedRequest
 from benchgate.plan.requests import POOL_UNITS
-from benchgate.plan.schedule import Plan, look_stage
+from benchgate.plan.schedule import Plan, look_stage, make_plan
 from benchgate.stats.capacity_search import PlannedLook
 from tests.core.test_workload_plan import planned, suite
 
@@ -31,6 +31,10 @@ def only(plan: Plan, block: int = 0) -> PlannedClass:
 
 def prompts(rows: Any) -> list[str]:
     return [row.ask.prompt for row in rows]
+
+
+def contents(rows: Any) -> list[str]:
+    return [str(row.ask.content) for row in rows]
 
 
 def test_pool_of_a_closed_loop_has_fresh_prompts_for_every_slot() -> None:
@@ -100,7 +104,7 @@ def of_file(count: int, requests: int) -> list[tuple[set[str], list[str]]]:
     """Of each block the measured prompts and those of its ramp."""
     plan = planned({"prompts": "file", "output": 4}, {"requests": requests}, material=recorded(count))
     groups = [only(plan, block) for block in (0, 1)]
-    return [({str(r.ask.content) for r in g.requests}, [str(r.ask.content) for r in ramp_of(g).pool()]) for g in groups]
+    return [(set(contents(g.requests)), contents(ramp_of(g).pool())) for g in groups]
 
 
 def test_ramp_sends_recorded_prompts_that_nobody_measures_where_there_are_enough() -> None:
@@ -120,6 +124,29 @@ def test_ramp_of_a_file_that_one_block_sends_as_a_whole_sends_it_too() -> None:
     ((measured, ramp), _) = of_file(20, 20)
     assert set(ramp) <= measured
     assert len(ramp) == 8
+
+
+@pytest.mark.parametrize(("rows", "all_apart"), [(400, True), (160, False)])
+def test_looks_of_a_search_go_on_through_a_file_after_the_blocks(rows: int, all_apart: bool) -> None:
+    material, search = recorded(rows), {"over": "concurrency", "from": 1, "to": 64}
+    asked = suite({"prompts": "file", "output": 4}, {"requests": 20}, capacity=search)
+    load = asked.load
+    assert load is not None and load.capacity is not None
+    plan = make_plan(asked, material=material)
+    blocks = [contents(only(plan, block).requests) for block in (0, 1)]
+    sent = [
+        look_stage(load, load.capacity, PlannedLook(4.0, number, 40), [asked.seed, number], material, used=40 * number)
+        for number in range(3)
+    ]
+    measured, ramps = (
+        [contents(one.only.requests) for one in sent],
+        [contents(ramp_of(one.only).pool()) for one in sent],
+    )
+    everything = [prompt for part in (*blocks, *measured) for prompt in part]
+    assert len(set(everything)) == len(everything) == 160
+    assert not any(set(ramp) & set(look) for ramp, look in zip(ramps, measured, strict=True))
+    aside = [prompt for ramp in ramps for prompt in ramp]
+    assert (len(set(aside)) == len(aside) and not set(aside) & set(everything)) is all_apart
 
 
 @pytest.mark.parametrize("process", ["constant", "poisson", "gamma"])
