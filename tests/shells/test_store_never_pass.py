@@ -251,3 +251,12 @@ def test_no_damage_of_its_spool_promotes_a_run_that_its_store_has_lost(how: str,
             continue
         outcome = outcome_of(address)
         assert outcome is None or not outcome.promotes, (at, outcome)
+
+
+def test_a_verdict_that_its_store_does_not_keep_promotes_nothing(tmp_path: Path) -> None:
+    address = written(tmp_path, "sound")
+    assert outcome_of(address) is Outcome.PASS
+    with closing(sqlite3.connect(address)) as database, database:
+        database.execute("CREATE TRIGGER full BEFORE INSERT ON verdict BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+    ended = here(tmp_path, "gate", RUN, "--store", str(address))
+    assert (ended.returncode, "disk full" in ended.stderr) == (13, True), ended.stdout + ended.stderr
