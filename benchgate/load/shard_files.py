@@ -10,7 +10,6 @@ Shards count from 0. A shard that was killed has a beginning and answers, and no
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -210,8 +209,3 @@ def shards_in(folder: SpoolFolder) -> list[ShardFiles]:
     matches = (_BEGIN.fullmatch(file.name) for file in folder.path.iterdir())
     found = sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
     return [ShardFiles(folder, shard, shards) for shard, shards in found]
-
-
-def digest_inputs(rows: object) -> str:
-    """Return the SHA-256 of the rows of a trace or of prompts."""
-    return hashlib.sha256(repr(rows).encode("utf-8", "surrogatepass")).hexdigest()

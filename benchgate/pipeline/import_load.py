@@ -90,10 +90,12 @@ LOAD_TOOL = "benchgate load"
 def save_load(store_address: str, document: Mapping[str, Any], label: str | None) -> str:
     """Store the result of a load test as a run, and return its id. Loads of one description are one workload.
 
+    Any two salts are alike, but not a load with and one without: only the latter finds its prompts in a cache.
     Of the server's address only scheme, host and port are kept.
     """
     server, now = show_address(document["url"]), utc_now()
     level = {name: value for name, value in document["load"].items() if name != "salt"}
+    level["salted"] = bool(document["load"]["salt"])
     workload = {MEASURED_BY: LOAD_TOOL, "endpoint": document["endpoint"], "load": level, "slo": document["slo"]}
     suite = {"suite": "load", MEASURED_BY: LOAD_TOOL}
     deployment = Deployment(

@@ -41,6 +41,7 @@ LOAD: dict[str, Any] = {
         "ramp_to_rps": None,
         "think_s": None,
         "prompts": None,
+        "inputs_sha256": None,
         "requests": None,
         "duration_s": 60.0,
         "input_tokens": 100,

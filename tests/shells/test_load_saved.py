@@ -85,6 +85,17 @@ def test_two_saved_loads_are_compared_with_intervals_and_decide_nothing(kept: st
     assert "tpot p50 c2" in text.stdout and "intervals cover the variation inside each run" in text.stdout
 
 
+def test_loads_of_other_prompts_or_without_a_salt_are_another_workload(tmp_path: Path) -> None:
+    address, prompts = str(tmp_path / "runs.db"), tmp_path / "p.jsonl"
+    for label, text, salt in (("a", "one", "7"), ("b", "one", "8"), ("c", "two", "7"), ("d", "one", "0")):
+        prompts.write_text("".join(f'{{"prompt": "{text} {row}"}}\n' for row in range(60)))
+        saved(address, 0.001, "--label", label, "--prompts", str(prompts), "--salt", salt)
+    with Store.open(address) as store:
+        workloads = [store.run(store.resolve(label)).measurement_sha256 for label in "abcd"]
+    assert workloads[0] == workloads[1]
+    assert len(set(workloads)) == 3
+
+
 def test_trend_sees_saved_loads_and_promote_refuses_them(kept: str) -> None:
     trend = quick_command.told("trend", "tpot", "--suite", "load", "--store", kept)
     assert "before" in trend.stdout and "after" in trend.stdout

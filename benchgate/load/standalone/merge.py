@@ -13,7 +13,7 @@ from benchgate.errors import UsageError
 from benchgate.gate.evidence.client_saturation import strains
 from benchgate.load.clocks import start_fault
 from benchgate.load.results import StageResult, lost_worker, salvage
-from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs, shards_in
+from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, shards_in
 from benchgate.load.shards import Shard
 from benchgate.load.spool_folder import spool_folder
 from benchgate.load.stage_summary import Offered, merge_shares
@@ -111,7 +111,8 @@ def _merge(found: Mapping[int, _Found], exact: int) -> dict[str, object]:
 
     records = sum(one.files.recorded() for one in found.values())
     together = merge_shares(results(), records, offered, exact=exact)
-    partial = any(fault.endswith(STOPPED) for fault in together.whole.client.faults)
+    stopped = {f"{one.begin.name} {STOPPED}" for one in found.values()}
+    partial = not stopped.isdisjoint(together.whole.client.faults)
     document = describe(options, engine, together.whole, partial=partial, warmup=None)
     if together.regions:
         document = with_regions(document, options, engine, together.regions, partial=partial)
@@ -133,8 +134,7 @@ def _read_ahead(read: Callable[[Shard], StageResult], shares: Sequence[Shard]) -
 def _options(stage: ShardedStage) -> LoadOptions:
     """Return the options of a stage. Raises UsageError where its trace or its prompts are not those that were sent."""
     options = LoadOptions.parse(**stage.options, workers="1", warmup="0")
-    inputs = options.replay.rows if options.replay is not None else options.prompts and options.prompts.rows
-    if stage.inputs_sha256 != (None if inputs is None else digest_inputs(inputs)):
+    if stage.inputs_sha256 != options.inputs_sha256:
         raise UsageError(
             f"{stage.options.get('trace') or stage.options.get('prompts')} holds other requests here than the shards "
             "sent; merge where the same file is"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 import secrets
@@ -298,6 +299,12 @@ class LoadOptions:
             by_row = [name for name in found if all(getattr(row, name) is not None for row in self.replay.rows)]
             found |= dict.fromkeys(by_row)
         return found
+
+    @property
+    def inputs_sha256(self) -> str | None:
+        """The digest of the rows of the trace or the prompts; None without either."""
+        rows = self.replay.rows if self.replay is not None else self.prompts and self.prompts.rows
+        return None if rows is None else hashlib.sha256(repr(rows).encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def stage(self) -> str:

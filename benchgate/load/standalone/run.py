@@ -248,6 +248,7 @@ def describe(
                 "requests": options.requests,
                 "duration_s": options.duration_s,
                 "prompts": None if options.prompts is None else options.prompts.name,
+                "inputs_sha256": options.inputs_sha256,
                 **options.lengths,
                 "seed": options.seed,
                 "salt": options.salt,

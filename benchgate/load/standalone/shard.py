@@ -20,7 +20,7 @@ from benchgate import __version__
 from benchgate.errors import BenchgateError, ClusterError, StoreError, UsageError
 from benchgate.load.operator_limits import require_allowed
 from benchgate.load.results import StageResult
-from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles, digest_inputs
+from benchgate.load.shard_files import ShardBegin, ShardedStage, ShardFiles
 from benchgate.load.spool_folder import SpoolFolder, spool_folder
 from benchgate.load.standalone.options import USUAL_KEY, LoadOptions
 from benchgate.load.standalone.run import stage_of, target_of, warmup_load, with_model
@@ -219,11 +219,9 @@ def _retried(write: Callable[[], None]) -> None:
 
 
 def _stage(options: LoadOptions, engine: str, texts: Mapping[str, Any], place: ShardOptions) -> ShardedStage:
-    inputs = options.replay.rows if options.replay is not None else options.prompts and options.prompts.rows
     chosen = {name: texts[name] for name in STAGE_OPTIONS if texts.get(name) is not None}
     chosen |= {"model": options.model, "engine": engine, "salt": options.salt}
-    digest = None if inputs is None else digest_inputs(inputs)
-    return ShardedStage(__version__, place.shards, place.start_at_ns, chosen, digest)
+    return ShardedStage(__version__, place.shards, place.start_at_ns, chosen, options.inputs_sha256)
 
 
 def _secrets(options: LoadOptions, texts: Mapping[str, Any]) -> tuple[str, ...]:
