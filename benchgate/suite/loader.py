@@ -132,7 +132,8 @@ def default_checks(suite: Suite) -> tuple[Check, ...]:
         lines += _load_checks(suite, suite.load)
     if suite.quality is not None:
         lines += _eval_checks(suite.quality)
-    if suite.divergence is not None:
+        lines += _verified_checks(suite)
+    if suite.divergence is not None and suite.divergence.way != "cut":
         lines.append({"metric": "perplexity", "margin": _PERPLEXITY})
     if suite.shadow is not None:  # a changed model may disagree a little, so only a breach of the margin blocks
         lines.append({"metric": "shadow_excess", "margin": _SHADOW, "block_when": "breach"})
@@ -206,7 +207,7 @@ def _at_every_stage(load: Load, classes: Sequence[TrafficClass]) -> Iterator[Lin
 
 
 def _class_checks(traffic: TrafficClass, load: Load) -> Iterator[Line]:
-    workload, requests = traffic.workload, traffic.schedule.requests * load.blocks
+    workload, requests = traffic.workload, traffic.schedule.requests // max(1, len(load.regions)) * load.blocks
     streamed = workload.generates and workload.streams
     first = "ttft" if streamed else "e2e"
     # A median does not notice that a part of the requests is slower: a tail does, or with few requests a mean. The tail
@@ -227,6 +228,15 @@ def _class_checks(traffic: TrafficClass, load: Load) -> Iterator[Line]:
         yield {"metric": "goodput"}
     if workload.answer_schema is not None or workload.tools is not None:
         yield {"metric": "validity", "margin": _VALIDITY}
+
+
+def _verified_checks(suite: Suite) -> Iterator[Line]:
+    operating = suite.gate.operating
+    chosen = None if operating is None else stage_part(operating)
+    for stage in suite.load.sweep if suite.load is not None else ():
+        if stage.verify_ratio is not None:
+            required: Line = {} if chosen in (None, stage.name) else {"required": False}
+            yield {"metric": "accuracy", "stage": stage.name, "margin": _PER_TASK, **required}
 
 
 def _eval_checks(quality: Quality) -> Iterator[Line]:

@@ -41,6 +41,24 @@ load:
 """
 
 
+MIXED = """\
+load:
+  workload: WORKLOAD
+  sweep:
+    - stage: mix
+      classes: {chat: {rate: 4/s, requests: 400}, batch: {concurrency: 8, background: true}}
+    - {stage: c4, concurrency: 4, requests: 40}
+"""
+ERRORS = "    - {{metric: error_rate, margin: 1 point}}\n"
+ACCURACY = """\
+gate:
+  checks:
+    - {{metric: accuracy, margin: 2 points}}
+    - {{metric: error_rate, margin: 1 point}}
+    - {{metric: accuracy, stage: {}, margin: 5 points}}
+"""
+
+
 def suite_of(*sections: str, workload: str = CHAT) -> Suite:
     return parse_suite(DEPLOYMENTS + "".join(sections).replace("WORKLOAD", workload), "s.yaml")
 
@@ -140,6 +158,32 @@ def test_evals_texts_prompts_and_searches_have_usual_checks_of_their_own() -> No
     assert lines("quality: {tasks: [gsm8k], stop_early: true}\n") == ["{metric: accuracy, margin: 2 points}"]
 
 
+def test_answers_among_the_load_have_a_usual_check_at_their_stage() -> None:
+    verified = LOAD.replace("requests: 40}", "requests: 40, verify: 10%}").replace(
+        "requests: 150}", "requests: 150, verify: 5%}"
+    )
+    evals = "quality: {tasks: [gsm8k]}\n"
+    assert lines(verified, evals)[-3:] == [
+        "{metric: accuracy, margin: 2 points}",
+        "{metric: accuracy, stage: c4, margin: 5 points}",
+        "{metric: accuracy, stage: c8, margin: 5 points}",
+    ]
+    assert lines(verified, evals, "gate: {operating: c4}\n")[-2:] == [
+        "{metric: accuracy, stage: c4, margin: 5 points}",
+        "{metric: accuracy, stage: c8, margin: 5 points, required: false}",
+    ]
+
+
+def test_tails_have_their_requests_in_each_region() -> None:
+    regions = (
+        "  regions: {a: 'tcp://a:1', b: 'tcp://b:1', c: 'tcp://c:1', d: 'tcp://d:1', e: 'tcp://e:1', f: 'tcp://f:1'}\n"
+    )
+    load = LOAD.replace("blocks: 10", "blocks: 20").replace("150", "75")
+    load = load.replace("concurrency: 4", "concurrency: 6").replace("concurrency: 8", "concurrency: 12")
+    assert any("p99" in line for line in lines(load))
+    assert not any("p95" in line or "p99" in line for line in lines(load + regions))
+
+
 def test_search_too_coarse_for_a_usual_check_needs_one_of_its_own() -> None:
     load = "load: {workload: WORKLOAD, capacity: {over: rate, from: 1/s, to: 8/s, resolution: 40%}}\n"
     with pytest.raises(SuiteError) as refused:
@@ -169,6 +213,13 @@ def test_the_stored_suite_shows_them_and_reads_back_as_it_is() -> None:
         (["quality: {tasks: [gsm8k]}\n", "gate: {operating: c4}\n"], "gate.operating: is a stage of `load.sweep`"),
         ([LOAD, "gate: {checks: []}\n"], "gate.checks: found an empty list; expected a list with at least one entry"),
         ([LOAD, "gate: {opperating: c4}\n"], "did you mean `operating`?"),
+        ([MIXED, "gate: {operating: mix/batch}\n"], "gate.operating: runs in the background"),
+        (["divergence: {texts: t.jsonl, way: cut}\n", "gate: {checks: [{metric: perplexity, margin: 2%}]}\n"],
+         "gate.checks[0].metric: `divergence.way: cut` gives no perplexity"),
+        (["divergence: {texts: t.jsonl, way: cut}\n"], "gate: what this suite measures has no usual checks"),
+        (["quality: {tasks: [gsm8k]}\n", ACCURACY.replace(ERRORS, "").format("c4")],
+         '"c4" sends no eval items; name a stage with `verify`'),
+        ([MIXED, "quality: {tasks: [gsm8k]}\n", ACCURACY.format("mix/chat")], '"mix/chat" sends no eval items'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_with_its_place(sections: list[str], says: str) -> None:

@@ -81,6 +81,8 @@ def stage_exists(suite: Suite) -> Iterator[Fault]:
     operating, path = suite.gate.operating, ("gate", "operating")
     if operating is not None and everywhere and operating not in everywhere:
         yield Fault(path, f'no stage of the sweep is named "{operating}"; {suggestion(operating, everywhere)}')
+    elif operating in {traffic.name for traffic in traffic_classes(suite) if traffic.is_background}:
+        yield Fault(path, "runs in the background, which has no default checks; name the stage or another class")
     elif operating is not None and not everywhere:
         yield Fault(path, "is a stage of `load.sweep`, which this suite has not; remove it")
     for number, check in enumerate(suite.gate.checks):
@@ -216,6 +218,13 @@ def flips_have_a_floor(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
         yield "metric", f"{beyond}; set `quality.repeat_baseline: true`"
 
 
+@check_rule("divergence")
+def perplexity_is_known(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
+    """Refuse the perplexity where texts are read by completions of one token."""
+    if check.metric == "perplexity" and suite.divergence is not None and suite.divergence.way == "cut":
+        yield "metric", "`divergence.way: cut` gives no perplexity; judge `kld` or `same_top1`, or choose another way"
+
+
 @rule("gate.checks", "load.sweep")
 def check_is_new(suite: Suite) -> Iterator[Fault]:
     """Refuse two checks that bound one quantity in the same way. A margin and an SLO are two ways."""
@@ -341,6 +350,11 @@ def verification_is_judged(suite: Suite) -> Iterator[Fault]:
         elif check is None and suite.gate.checks:
             example = f"{{metric: accuracy, stage: {stage.name}, margin: 5 points}}"
             yield Fault(path, f"nothing judges its answers; add {example}")
+    classes = {traffic.name for traffic in traffic_classes(suite)}
+    for place, number in judged.items():
+        if place is not None and (place in classes or not classes):  # any other name is of no stage at all
+            message = f'"{place}" sends no eval items; name a stage with `verify`, or leave `stage` out'
+            yield Fault(("gate", "checks", number, "stage"), message)
 
 
 @rule("gate.checks", "shadow")
@@ -359,6 +373,6 @@ def judge_is_heard(suite: Suite) -> Iterator[Fault]:
 RULES = (
     check_is_measured, good_requests_are_defined, stage_exists, region_exists, task_exists, server_reports_the_metric,
     metric_is_defined, quantile_has_enough_requests, mean_has_pairs, knee_has_enough_levels, flips_have_a_floor,
-    check_is_new, failures_are_judged, something_decides, early_stop_is_judged, task_is_judged,
+    perplexity_is_known, check_is_new, failures_are_judged, something_decides, early_stop_is_judged, task_is_judged,
     verification_is_judged, judge_is_heard,
 )  # fmt: skip
