@@ -25,7 +25,7 @@ from benchgate.gate.decision import CannotJudge, Estimate, Look, inconclusive
 from benchgate.model.columns import select_rows
 from benchgate.model.deployment import Arm, describe_hardware, engine_version_of
 from benchgate.model.metric import COST_METRICS, noise_metric
-from benchgate.model.noise import NoiseProfile, NoiseSpread, format_age, staleness_reasons
+from benchgate.model.noise import NoiseProfile, NoiseSpread, format_age, noise_key, staleness_reasons
 from benchgate.model.records import ABSENT, FloatArray, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, QualityObservation
 from benchgate.model.verdict import Outcome
@@ -146,8 +146,8 @@ class UntiedRuns(TiedRuns):
     @property
     def noise_profiles(self) -> tuple[NoiseProfile, ...]:
         """Return the profiles of the reference run's deployment and of the judged run's; one if only one is known."""
-        found = {run.noise.run_id: run.noise for run in (self.reference, self.judged) if run.noise is not None}
-        return tuple(found.values())
+        known = (_noise_of_candidate(run) for run in (self.reference, self.judged))
+        return tuple({one.run_id: one for one in known if one is not None}.values())
 
     def hold_to_noise_profile(self, estimate: Estimate, suite: Suite) -> None:
         """Remove limits and p-value of an estimate that no noise profile supports."""
@@ -169,9 +169,9 @@ class UntiedRuns(TiedRuns):
             raise inconclusive(reason, _CALIBRATE)
         at = self.judged.run.finished_at or self.judged.run.started_at
         versions = {  # of a profile that both runs have: the reference run's
-            run.noise.run_id: engine_version_of(run.run.arms[Arm.CANDIDATE])
+            one.run_id: engine_version_of(run.run.arms[Arm.CANDIDATE])
             for run in (self.judged, self.reference)
-            if run.noise is not None
+            if (one := _noise_of_candidate(run)) is not None
         }
         for profile in self.noise_profiles:
             stale = staleness_reasons(profile, at=at, engine_version=versions[profile.run_id], max_age_s=max_age_s)
@@ -201,6 +201,14 @@ class UntiedRuns(TiedRuns):
         at = self.judged.run.finished_at or self.judged.run.started_at
         ages = " and ".join(f"{one.run_id[:13]}, {format_age(one.age_at(at))} old" for one in self.noise_profiles)
         return f"no live baseline: the spread between two runs, {added:.1%}, is added from the noise profile ({ages})"
+
+
+def _noise_of_candidate(run: Evidence) -> NoiseProfile | None:
+    """Return the noise profile of a run if it holds for its candidate: it is that of the baseline, if both ran."""
+    if len(arms_of(run)) > 1:
+        keys = {noise_key(one, run.run.environment, run.run.measurement_sha256) for one in run.run.arms.values()}
+        return run.noise if len(keys) == 1 else None
+    return run.noise
 
 
 def compare(judged: Evidence, reference: Evidence | None = None) -> Comparison:

@@ -11,7 +11,7 @@ from benchgate.gate.comparison import compare
 from benchgate.gate.policy import concrete_checks
 from benchgate.model.deployment import Arm
 from benchgate.model.run import DeploymentFault, Evidence
-from tests.fakes.apart import alone
+from tests.fakes.apart import alone, known
 from tests.fakes.measured import HEALTHY, Effect, SuiteText, measured
 
 ALONE = alone(seed=2)
@@ -30,6 +30,21 @@ def test_a_live_baseline_of_one_run_is_no_side_of_the_comparison(stored: bool) -
     (found,) = evaluate(tuple(concrete_checks(SUITE, judged)), SUITE, compare(judged, reference))
     assert found.estimate.value == pytest.approx(0.0, abs=0.05)
     assert [found.estimate.baseline, found.estimate.candidate] == pytest.approx([0.053, 0.053], rel=0.05)
+
+
+def test_noise_of_a_live_baseline_is_not_that_of_the_candidate_beside_it() -> None:
+    live = beside_a_slow_baseline()
+    arms = {**live.run.arms, Arm.BASELINE: replace(live.run.arms[Arm.BASELINE], model="another")}
+    live = replace(live, run=replace(live.run, arms=arms, suite=SUITE.to_stored()))
+
+    def limits(judged: Evidence, reference: Evidence) -> object:
+        (found,) = evaluate(tuple(concrete_checks(SUITE, judged)), SUITE, compare(judged, reference))
+        return found.estimate.limits
+
+    wide = limits(live, known(ALONE, 0.1))
+    assert wide is not None
+    assert limits(known(live, 0.01, run_id="of another"), known(ALONE, 0.1)) == wide
+    assert limits(known(live, 0.01), ALONE) is None
 
 
 def test_the_stored_candidate_stands_where_the_baseline_would_with_what_went_wrong_in_either_run() -> None:

@@ -184,6 +184,18 @@ def test_one_block_each_is_judged_by_the_spread_of_its_requests() -> None:
     assert slow.checks[0].outcome is Outcome.BLOCK
 
 
+@pytest.mark.parametrize(("blocks", "requests", "is_known"), [(2, 25, False), (1, 40, False), (1, 60, True)])
+def test_a_tail_of_two_short_blocks_or_one_is_none(blocks: int, requests: int, is_known: bool) -> None:
+    def cut(evidence: Evidence) -> Evidence:
+        return replace(evidence, load=tuple(o for o in evidence.load if o.block < blocks))
+
+    spreads = (NoiseSpread("ttft", "p95", "c4", 0.02, 0.02, 10),)
+    judged, reference = (cut(alone(seed=seed, cv=0.0, requests=requests)) for seed in (2, 1))
+    check = check_of(judged, known(reference, spreads=spreads), {**TTFT, "statistic": "p95"})
+    says = f"p95 is not estimable from {blocks} blocks of {requests} requests"
+    assert (check.upper is not None, says in check.reason) == (is_known, not is_known), check.reason
+
+
 def test_a_few_requests_of_one_block_tell_nothing() -> None:
     judged, reference = (first_block(alone(seed=seed, requests=19)) for seed in (2, 1))
     check = check_of(judged, known(reference))

@@ -319,6 +319,21 @@ def test_a_candidate_that_gives_no_answer_has_no_form() -> None:
     assert only(verdict(rows, VALIDITY)).outcome is Outcome.BLOCK
 
 
+def test_an_answer_that_failed_is_no_gain_over_a_broken_call_of_the_stored_run() -> None:
+    asked = suite(VALIDITY)
+    missing: Line = {"candidate": None, "candidate_facts": None, "with_primary": None, "with_secondary": None}
+    broken, failed = [formed(n, None, False) for n in range(24)], [formed(n, None, None, **missing) for n in range(24)]
+    sound, lost = ([formed(n, True, valid) for n in range(24, 48)] for valid in (True, False))
+    rest = [formed(n, True, True) for n in range(48, N)]
+    stored = evidence(asked, [*broken, *sound, *rest])
+    stored = replace(stored, run=replace(stored.run, id="other"))
+    check = only(judge(asked, evidence(asked, [*failed, *lost, *rest]), stored))
+    assert check.outcome is Outcome.BLOCK
+    assert check.harm == pytest.approx(24 / N)
+    same = only(judge(asked, evidence(asked, [*broken, *sound, *rest]), stored))
+    assert (same.outcome, same.harm) == (Outcome.PASS, 0.0)
+
+
 def test_no_prompt_that_asks_for_a_form_is_no_evidence() -> None:
     assert "no recorded prompt asks for a form" in only(verdict(items(), VALIDITY)).reason
     assert verdict(items(), VALIDITY).outcome is Outcome.INVALID

@@ -217,7 +217,7 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
 
     The form of an answer is None if none was required, or if tools were offered and words came. Where only one of two
     answers is judged, a sound call on one side is what the other lacks, and a broken one is what the other does
-    without.
+    without, if it is an answer at all.
     """
     n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
     for judged, reference in pairs:
@@ -229,8 +229,8 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
         ours, ours_cut = candidate_valid(judged), judged.candidate_finish == "length"
         if theirs is None and ours is None:
             continue
-        has = theirs if theirs is not None else ours is False
-        keeps = ours if ours is not None else theirs is False
+        has = theirs if theirs is not None else ours is False and not (stored and reference.candidate is None)
+        keeps = ours if ours is not None else theirs is False and judged.candidate is not None
         n, baseline, candidate = n + 1, baseline + has, candidate + keeps
         lost, gained = lost + (has and not keeps), gained + (keeps and not has)
         cut_lost += has and not keeps and ours_cut

@@ -28,6 +28,7 @@ from benchgate.gate.evidence.blocks import (
     priced,
     require_pace,
     require_price,
+    require_quantile_of_block,
     require_same_pieces,
     too_few,
     value_of,
@@ -490,6 +491,8 @@ def between_runs(
     both = comparison.interleaved
     pairs = block_pairs(both, stage, measure)
     estimate.n = len(pairs.harm)
+    if estimate.n < 2:
+        require_quantile_of_block(stage, measure, paired_load(both, stage))
     if np.isinf(pairs.harm).any():
         failed = int(np.isinf(pairs.harm).sum())
         reason = f"stage {stage}: in {failed} of {len(pairs.harm)} blocks the candidate has no finite value"

@@ -298,6 +298,14 @@ def grouped(pairs: list[Pair], measure: Measure) -> list[list[Pair]]:
     return [[pairs[at] for at in part] for part in parts]
 
 
+def require_quantile_of_block(stage: str, measure: Measure, pairs: list[Pair]) -> None:
+    """Raise CannotJudge unless there is one block, of enough requests for q: of it alone the variance is known."""
+    if measure.is_latency and not measure.by_request and measure.q > 0.5:
+        fewest = min(_count(execution, measure.metric) for pair in pairs for execution in pair)
+        if len(pairs) > 1 or fewest < min_n_for_quantile(measure.q):
+            raise no_quantile(stage, measure, pairs)
+
+
 def _count(execution: LoadObservation, metric: str) -> int:
     """Count a block's values of a latency: one per request or session; of ITL the gaps between its chunks."""
     columns = execution.requests
