@@ -368,7 +368,7 @@ def notifiers(
         return f"sent to {to.origin}"
 
     def metrics(to: Destination) -> str:
-        push_metrics(to, render_metrics(context), context.run.suite_name, clock=clock)
+        push_metrics(to, render_metrics(context, with_start=True), context.run.suite_name, clock=clock)
         return f"pushed to {to.origin}"
 
     def otlp(to: Destination) -> str:

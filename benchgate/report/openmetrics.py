@@ -82,15 +82,20 @@ def sample(name: str, labels: Mapping[str, str], value: float, *, digits: int = 
     return f"{name}{{{pairs}}} {value + 0.0:.{digits}g}"
 
 
+def start_family(starts: Mapping[str, str]) -> Family:
+    """Return when the newest run of each suite began (RFC 3339)."""
+    name = "benchgate_run_started_timestamp_seconds"
+    seconds = {suite: int(datetime.fromisoformat(started_at).timestamp()) for suite, started_at in starts.items()}
+    samples = tuple(sample(name, {"suite": suite}, start_s, digits=12) for suite, start_s in seconds.items())
+    return Family(name, "seconds", "When the newest run of the suite began.", samples)
+
+
 def newest_runs_text(newest: Sequence[tuple[str, str, Outcome | None, Sequence[MetricRow]]]) -> str:
     """Return the exposition of the newest run of each suite: name, start (RFC 3339), own outcome and metrics.
 
     No label changes from run to run, so the series of a suite continue.
     """
-    name = "benchgate_run_started_timestamp_seconds"
-    starts = [(suite, int(datetime.fromisoformat(started_at).timestamp())) for suite, started_at, _, _ in newest]
-    samples = tuple(sample(name, {"suite": suite}, start_s, digits=12) for suite, start_s in starts)
-    started = Family(name, "seconds", "When the newest run of the suite began.", samples)
+    started = start_family({suite: started_at for suite, started_at, _, _ in newest})
     verdicts = verdict_family({suite: outcome for suite, _, outcome, _ in newest})
     rows = [(suite, row) for suite, _, _, metrics in newest for row in metrics]
     return exposition([verdicts, started, *metric_families(rows)])

@@ -13,7 +13,7 @@ from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.report.checks import check_rows
 from benchgate.report.comparability import deployments
-from benchgate.report.openmetrics import DIGITS, exposition, metric_families, verdict_family
+from benchgate.report.openmetrics import DIGITS, exposition, metric_families, start_family, verdict_family
 from benchgate.report.results import Kind, Level, Result, SuiteLines, VerdictContext, plain
 
 _NO_XML = re.compile("[\ufffe\uffff]")  # what is left of what XML 1.0 cannot hold (section 2.2)
@@ -121,10 +121,10 @@ def _link(label: str, url: str) -> dict[str, dict[str, str]]:
     return {"external_link": {"label": plain(label, _LABEL_CHARACTERS), "url": url}}
 
 
-def render_metrics(context: VerdictContext, *, digits: int = DIGITS) -> str:
+def render_metrics(context: VerdictContext, *, digits: int = DIGITS, with_start: bool = False) -> str:
     """Render the run's numbers, by the judging policy's SLO, as OpenMetrics text.
 
-    A verdict that was not kept has no outcome.
+    A verdict that was not kept has no outcome. `with_start` adds when the run began, for those who compare times.
     """
     suite = _label(context.run.suite_name)
     verdicts = verdict_family({suite: None if context.doubtful else context.verdict.outcome})
@@ -132,7 +132,8 @@ def render_metrics(context: VerdictContext, *, digits: int = DIGITS) -> str:
     for row in metric_rows(context.terms.judged(context.evidence)):
         stage, task = (None if name is None else _label(name) for name in (row.stage, row.task))
         rows.append((suite, replace(row, stage=stage, task=task)))
-    return exposition([verdicts, *metric_families(rows, digits=digits)])
+    started = [start_family({suite: context.run.started_at})] if with_start else []
+    return exposition([verdicts, *started, *metric_families(rows, digits=digits)])
 
 
 def _label(name: str) -> str:

@@ -352,6 +352,7 @@ def test_each_receiver_gets_its_own_form_of_the_same_verdict() -> None:
     assert data["report_sha256"] == hashlib.sha256(b"<!doctype html>").hexdigest()
     assert json.loads(slack)["blocks"][0]["text"]["text"] == "■ BLOCK: tiny-q4"
     assert b'benchgate_verdict{outcome="BLOCK",suite="tiny-q4"} 1\n' in metrics
+    assert b'benchgate_run_started_timestamp_seconds{suite="tiny-q4"} ' in metrics
 
 
 def test_a_verdict_that_comes_again_after_another_is_a_message_of_its_own() -> None:
