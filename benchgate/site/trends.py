@@ -355,7 +355,10 @@ def _figure(
         metric=kind.metric,
         title=kind.title,
         days=day_labels([summary.run.started_at for summary in drawn]),
-        series=tuple(TrendSeries(title, tuple(lines[name])) for title, name in zip(names, drawn_names, strict=True)),
+        series=tuple(
+            TrendSeries(title, tuple(lines[name]), _gaps(lines[name], drawn))
+            for title, name in zip(names, drawn_names, strict=True)
+        ),
         marks=tuple(TrendMark(at, one.letter) for at, one in changes),
         breaks=breaks,
         longest_name=max(NAME_LENGTH, *map(len, names)),
@@ -365,10 +368,26 @@ def _figure(
     if len(drawn_names) < len(lines):
         caption += f" {len(drawn_names)} of {len(lines)} lines are drawn; the table has all."
     name = names[0]
-    newest = max(lines[drawn_names[0]], key=lambda value: value.at)
-    title = f"{kind.title}{f' at {name}' if name else ''}: newest {in_its_unit(kind.metric, newest.value)}"
+    values = lines[drawn_names[0]]
+    newest = max(values, key=lambda value: value.at)
+    without, shown = sum(at > newest.at for at in _gaps(values, drawn)), in_its_unit(kind.metric, newest.value)
+    found = f"newest {shown}"
+    if without:
+        found = f"{shown}, and no number in the {'newest run' if without == 1 else f'{without} newest runs'}"
+    title = f"{kind.title}{f' at {name}' if name else ''}: {found}"
     anchor = "-".join(filter(None, (kind.metric, kind.statistic))).replace("_", "-")
     return Figure(anchor, title, caption, trend_spec(chart), "", _table(kind, lines, drawn))
+
+
+def _gaps(values: Sequence[TrendValue], drawn: Sequence[RunSummary]) -> frozenset[int]:
+    """Return the places of runs of a line's candidate without a number, as where too many requests failed."""
+    candidates = [summary.run.arms.get(Arm.CANDIDATE) for summary in drawn]
+    own, known = candidates[values[0].at], {value.at for value in values}
+    return frozenset(
+        at
+        for at, one in enumerate(candidates)
+        if at not in known and one is not None and own is not None and one.name == own.name
+    )
 
 
 def _table(kind: Kind, lines: Mapping[str, Sequence[TrendValue]], drawn: Sequence[RunSummary]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from benchgate.gate.summary.metric_rows import metric_rows
 from benchgate.model.deployment import Arm
 from benchgate.model.run import ONLY_PART, QUICK_LOOK, Run, RunStatus, TrendPoint
 from benchgate.model.verdict import Outcome
-from benchgate.report.trend import MOST_SERIES
+from benchgate.report.trend import MOST_SERIES, TrendChart, trend_spec
 from benchgate.site import folder
 from benchgate.site.badges import badge_of, cost_badge
 from benchgate.site.build import ReportInputs
@@ -91,6 +92,34 @@ def test_another_slo_ends_the_lines_of_good_requests_alone() -> None:
     assert [">S</text>" in figure.svg for figure in found.figures] == [False, True]
     same = [glance(at) for at in range(24)]
     assert [letter for letter, _, _ in changed(same, {GOODPUT: points(values.tolist())})] == ["L"]
+
+
+@pytest.mark.parametrize(
+    ("measured", "says", "parts"),
+    [
+        ((0, 1, 2, 3), "newest 100 ms", 1),
+        ((0, 1, 3), "newest 100 ms", 2),
+        ((0, 1, 2), "100 ms, and no number in the newest run", 1),
+        ((0, 1), "100 ms, and no number in the 2 newest runs", 1),
+    ],
+)
+def test_a_run_without_the_number_ends_the_line_and_is_not_passed_over(
+    measured: tuple[int, ...], says: str, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charts = list[TrendChart]()
+
+    def drawn(chart: TrendChart) -> object:
+        charts.append(chart)
+        return trend_spec(chart)
+
+    monkeypatch.setattr("benchgate.site.trends.trend_spec", drawn)
+    latencies = [point for at, point in enumerate(points([0.1] * 4)) if at in measured]
+    runs = [glance(at) for at in range(4)]
+    figure, _ = trends(runs, {TTFT: latencies, THROUGHPUT: points([9.0] * 4)}, frozenset()).figures
+    assert figure.title == f"TTFT p50 at c4: {says}"
+    (line,) = charts[0].series
+    values = [value.at for value in line.values]
+    assert 1 + sum(any(a < at < b for at in line.breaks) for a, b in pairwise(values)) == parts
 
 
 @pytest.mark.parametrize(
