@@ -290,7 +290,10 @@ def output_count(usage: object) -> int | None:
 
 def reasoning_count(usage: object) -> int | None:
     """Return how many of the generated tokens went into reasoning."""
-    return _detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+    found = _detail(usage, ("completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+    if found is None and isinstance(usage, dict):
+        return token_count(usage.get("reasoning_tokens"))  # SGLang's place, where 0 may mean not counted
+    return found
 
 
 def cached_count(usage: object) -> int | None:

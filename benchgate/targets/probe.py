@@ -140,7 +140,7 @@ LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 _PROMPT = "Say hello."
 _RECORDING_S = 1.0
-_TOKENS = 8  # one token of a reasoning model is a mark without any text
+_TOKENS = 16  # fewer OpenAI's `responses` refuses; one of a reasoning model is a mark without any text
 _POLL_S = 0.25
 _NOTE_EVERY_S = 0.5
 _ANSWER_S = 60.0  # the first completion of a cold engine compiles and loads

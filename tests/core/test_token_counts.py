@@ -33,3 +33,5 @@ def test_counts_have_other_names_in_responses() -> None:
     responses = {"input_tokens": 7, "input_tokens_details": {"cached_tokens": 4}}
     assert [(input_count(one), cached_count(one)) for one in (chat, responses)] == [(7, 0), (7, 4)]
     assert reasoning_count({"output_tokens_details": {"reasoning_tokens": 3}}) == 3
+    assert reasoning_count({"reasoning_tokens": 3, "completion_tokens_details": {"accepted_prediction_tokens": 1}}) == 3
+    assert reasoning_count({"reasoning_tokens": 0, "completion_tokens_details": None}) is None
