@@ -268,11 +268,6 @@ def reasoning_ratio(*parts: RequestColumns) -> float | None:
     return _token_ratio([(part, part.reasoning_tokens, part.output_tokens) for part in parts])
 
 
-def cached_ratio(*parts: RequestColumns) -> float | None:
-    """Return cached over all prompt tokens of successful requests; None unless the server reported both for each."""
-    return _token_ratio([(part, part.cached_tokens, part.input_tokens) for part in parts])
-
-
 _OF_PACE = 1 / 20  # of an answer's mean time per token: what comes sooner after a chunk was sent with it
 _MOST_APART_NS = 1_000_000  # a model takes longer for a token, also in an answer that stood still for seconds
 

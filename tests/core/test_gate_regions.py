@@ -207,6 +207,24 @@ def test_failures_of_a_region_are_not_judged_by_a_check_of_another(checks: str) 
     assert guard.remedy is not None and "region: us" in guard.remedy
 
 
+def test_failures_that_are_few_in_each_region_are_counted_over_all_of_them() -> None:
+    suite = suite_of()
+    checks = tuple(check for check in suite.gate.checks if check.metric != "error_rate")
+    suite = suite.model_copy(update={"gate": suite.gate.model_copy(update={"checks": checks})})
+
+    def failing(one: LoadObservation) -> LoadObservation:
+        """The first request of each of the two regions, in five of eight blocks: 5 of 240, and 10 of 480."""
+        lost = ((one.requests.index < 2) & (one.block < 5)).astype(np.int32)
+        error, detail = TextColumn((None, "stream_broken"), lost), TextColumn((None, "reset"), lost)
+        return replace(one, requests=replace(one.requests, error=error, error_detail=detail))
+
+    seen = from_regions(measured(suite))
+    load = tuple(failing(one) if one.arm is Arm.CANDIDATE else one for one in seen.load)
+    (guard,) = [one for one in judge(suite, replace(seen, load=load)).guards if one.id == "failures-judged"]
+    assert guard.tripped
+    assert "stage c4: 10 of 480 requests of the candidate failed, 0 of 480" in guard.reason
+
+
 def test_why_requests_failed_is_told_of_the_region_that_is_judged() -> None:
     suite = suite_of("{metric: error_rate, max: 2%}")
     checks = {check.id: check for check in judge(suite, failing_in_us(from_regions(measured(suite)))).checks}

@@ -290,9 +290,7 @@ def test_validity_is_a_share_of_what_was_asked_to_be_valid() -> None:
 def test_shares_of_tokens_are_unknown_unless_every_answer_tells_them() -> None:
     told = replace(REASONED, reasoning_tokens=2, cached_tokens=7)
     assert request_metrics.reasoning_ratio(columns(REASONED, told, BROKEN)) == 0.5
-    assert request_metrics.cached_ratio(columns(REASONED, told, BROKEN)) == 0.5
     assert request_metrics.reasoning_ratio(columns(REASONED, ANSWERED)) is None
-    assert request_metrics.cached_ratio(columns(BROKEN)) is None
 
 
 @pytest.mark.parametrize(("q", "expected"), [(0.5, 2.0), (0.75, 3.0), (0.76, math.inf), (0.99, math.inf), (0.01, 1.0)])

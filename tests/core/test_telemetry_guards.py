@@ -288,6 +288,30 @@ def test_answers_tell_of_a_warm_cache_where_nobody_asked_the_servers(of_baseline
     assert (judge(suite(), evidence).outcome is Outcome.INVALID) is tripped
 
 
+@pytest.mark.parametrize("by_server", [Arm.BASELINE, Arm.CANDIDATE])
+def test_a_warm_cache_is_seen_where_each_arm_tells_in_its_own_way(by_server: Arm) -> None:
+    warm = observed(where=on_candidate, more={Counter.PREFIX_HITS: 0.95 * REQUESTS * PROMPT_TOKENS})
+    windows = tuple(w if w.arm is by_server else without_prefix_words(w) for w in warm.telemetry)
+    telling = cached_by_usage(replace(warm, telemetry=windows), 8)
+    silent = tuple(
+        replace(o, requests=replace(o.requests, cached_tokens=np.full(len(o.requests), ABSENT, dtype=np.int64)))
+        if o.arm is by_server
+        else o
+        for o in telling.load
+    )
+    assert guard(replace(telling, load=silent), "cache-cold").tripped
+
+
+def test_an_answer_that_leaves_its_cached_tokens_out_hides_none_of_the_others() -> None:
+    def but_one(o: LoadObservation) -> LoadObservation:
+        cached = o.requests.cached_tokens.copy()
+        cached[0] = ABSENT
+        return replace(o, requests=replace(o.requests, cached_tokens=cached))
+
+    warm = cached_by_usage(healthy(), 8, None)
+    assert guard(replace(warm, load=tuple(map(but_one, warm.load))), "cache-cold").tripped
+
+
 def test_prompts_that_the_background_asks_again_are_in_the_cache_without_fault() -> None:
     text = suite().to_stored()
     classes = {"chat": {"concurrency": 2, "requests": 60}, "batch": {"concurrency": 8, "background": True}}

@@ -14,7 +14,7 @@ import numpy as np
 from benchgate.gate.comparison import load_of
 from benchgate.model.deployment import Arm
 from benchgate.model.records import ABSENT, TokenSource
-from benchgate.model.request_metrics import cached_ratio, succeeded
+from benchgate.model.request_metrics import cached_tokens, reports_cached_tokens, succeeded
 from benchgate.model.run import Evidence, LoadObservation
 from benchgate.model.telemetry import Counter, Gauge, TelemetryWindow, ratio_of_changes
 from benchgate.suite.load import CAPACITY_STAGE, level_of_stage
@@ -153,5 +153,12 @@ def server_hit_ratio(evidence: Evidence, stage: str, arm: Arm) -> float | None:
 
 
 def answer_hit_ratio(evidence: Evidence, names: Sequence[str], arm: Arm) -> float | None:
-    """Return the prefix cache hit ratio by the cached tokens in responses of these traffic classes."""
-    return cached_ratio(*(o.requests for name in names for o in load_of(evidence, name, arm).values()))
+    """Return the least prefix cache hit ratio by the responses of these traffic classes; None if none reports it.
+
+    Some servers leave out a count of 0, so what a response leaves out counts as 0.
+    """
+    parts = [o.requests for name in names for o in load_of(evidence, name, arm).values()]
+    tokens = sum(float(np.maximum(part.input_tokens[succeeded(part)], 0).sum()) for part in parts)
+    if tokens <= 0 or not any(map(reports_cached_tokens, parts)):
+        return None
+    return sum(map(cached_tokens, parts)) / tokens

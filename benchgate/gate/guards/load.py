@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -467,18 +467,21 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
     if not traffic_classes(suite):
         return NotApplicable("no load was measured")
     regions: tuple[str | None, ...] = tuple(suite.regions) or (None,)
-    for place, region in product(traffic_classes(suite), regions):
-        counts = {arm: _uncounted_failures(run, suite, place, region, arm) for arm in Arm}
-        for arm, (failed, of) in counts.items():
-            if failed > max(_MANY_FAILED * of, len(regions) > 1):  # of a few requests, one may fail by chance
+    together = [regions] if len(regions) > 1 else []  # failures may be few in every region, and many in all
+    for place, parts in product(traffic_classes(suite), [*((region,) for region in regions), *together]):
+        region = parts[0] if len(parts) == 1 else None
+        for arm in Arm:
+            failed, of = _uncounted_failures(run, suite, place, parts, arm)
+            by_chance = len(regions) > len(parts)  # of a few requests, one may fail so
+            if failed > max(_MANY_FAILED * of, by_chance):
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
                 return _uncounted(run, place, region, arm, what)
         (baseline_failed, total), (failed, of) = (
-            _uncounted_failures(run, suite, place, region, arm, only_limited=True) for arm in Arm
+            _uncounted_failures(run, suite, place, parts, arm, only_limited=True) for arm in Arm
         )
         if not of or not total or failed / of - baseline_failed / total <= _POINT:
             continue
-        if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha / len(regions):
+        if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha / (len(regions) + len(together)):
             what = f"{failed} of {of} requests of the candidate failed, {baseline_failed} of {total} of the baseline"
             return _uncounted(run, place, region, Arm.CANDIDATE, what)
     return None
@@ -514,9 +517,22 @@ def most_common_failure(executions: Iterable[LoadObservation]) -> str | None:
 
 
 def _uncounted_failures(
-    run: Evidence, suite: Suite, place: TrafficClass, region: str | None, arm: Arm, *, only_limited: bool = False
+    run: Evidence,
+    suite: Suite,
+    place: TrafficClass,
+    regions: Sequence[str | None],
+    arm: Arm,
+    *,
+    only_limited: bool = False,
 ) -> tuple[int, int]:
     """Return the failures that no required check counts, or that none limits, and the number of requests."""
+    counts = [_uncounted_in_region(run, suite, place, region, arm, only_limited=only_limited) for region in regions]
+    return sum(failed for failed, _ in counts), sum(of for _, of in counts)
+
+
+def _uncounted_in_region(
+    run: Evidence, suite: Suite, place: TrafficClass, region: str | None, arm: Arm, *, only_limited: bool
+) -> tuple[int, int]:
     checks = [
         check
         for check in suite.gate.checks

@@ -265,14 +265,15 @@ def _hit_ratios(run: Evidence, suite: Suite, stage: str) -> dict[Arm, float]:
     """Return the hit ratio over all blocks of the arms that report it; nothing if prompts share prefixes on purpose.
 
     The source is the server's metrics, which cover all classes together, or the cached tokens reported in responses.
-    A source that covers both arms is preferred.
+    One that covers both arms is preferred; else each arm has its own.
     """
     levels = _levels(suite, stage)
     unshared = [level.name for level in levels if not _shares_prefixes(level)]
     by_server = {arm: server_hit_ratio(run, stage, arm) if len(unshared) == len(levels) else None for arm in Arm}
     by_answers = {arm: answer_hit_ratio(run, unshared, arm) for arm in Arm}
     known = [{arm: ratio for arm, ratio in ratios.items() if ratio is not None} for ratios in (by_server, by_answers)]
-    return max(known, key=len)
+    by_both = [ratios for ratios in known if len(ratios) == len(Arm)]
+    return by_both[0] if by_both else known[1] | known[0]
 
 
 def _shares_prefixes(level: TrafficClass) -> bool:
