@@ -227,7 +227,7 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, suite: Sui
             elif depends_on_slo(check.metric) and run.slo not in (None, slo):
                 link = f"{source} counted good requests by another `slo`"
             else:
-                link = ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source)
+                link = ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source, past.freedom)
         if isinstance(link, str):
             return _Chain((), (), link)
         rest = worst_from(step.older, max(left - 1, 0))
@@ -236,7 +236,7 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, suite: Sui
     chain = worst_from(judged_baseline(judged.history, *_past_arms(judged)), releases - 1)
     assert check.harm is not None and check.lower is not None and check.upper is not None, "it adds up"
     limits = Limits(check.lower, check.upper)
-    own = ChainLink(check.harm, limits, check.limits_alpha or suite.gate.alpha, check.n, "this run")
+    own = ChainLink(check.harm, limits, check.limits_alpha or suite.gate.alpha, check.n, "this run", check.freedom)
     return _Chain((own, *chain.links), chain.since, chain.broken)
 
 

@@ -574,6 +574,7 @@ def check_line(
         two_sided=rule.two_sided,
         steps=tuple(_trace(estimate, outcome, p_values, p_holm, gate.alpha, ids).steps),
         limits_alpha=estimate.look.alpha if estimate.look is not None else None,
+        freedom=estimate.freedom if estimate.freedom != estimate.n - 1 else None,
     )
 
 

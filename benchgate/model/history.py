@@ -39,6 +39,7 @@ class PastCheck:
     upper: float
     alpha: float  # error probability of each one-sided limit
     n: int  # blocks, items or requests
+    freedom: float | None = None  # degrees of freedom of the limits; None for n - 1
 
 
 @dataclass(frozen=True, slots=True)

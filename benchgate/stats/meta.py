@@ -72,18 +72,27 @@ def _powers(*parts: tuple[float, EstimateWithLimits]) -> EstimateWithLimits | No
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations."""
+    """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations.
+
+    `freedom` are the degrees of freedom of the limits, None for n - 1: where `n` is of requests, those of their blocks.
+    """
 
     regression: float
     limits: Limits
     alpha: float
     n: int
     source: str = "a link"  # where it was measured: `this run`
+    freedom: float | None = None
+
+    @property
+    def known_freedom(self) -> float:
+        """The degrees of freedom of the limits."""
+        return self.n - 1 if self.freedom is None else self.freedom
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Standard errors downwards and upwards: the distance to each limit over t(1-alpha, n-1)."""
-        quantile = t_ppf(1 - self.alpha, self.n - 1)
+        """Standard errors downwards and upwards: the distance to each limit over t(1-alpha, freedom)."""
+        quantile = t_ppf(1 - self.alpha, self.known_freedom)
         return (self.regression - self.limits.lower) / quantile, (self.limits.upper - self.regression) / quantile
 
 
@@ -103,10 +112,11 @@ def sum_chain(
     """Add independent links, with limits by MOVER (Zou and Donner 2008, Statistics in Medicine 27, 1693-1702).
 
     The variance of a link on each side comes from its own limit there (`ChainLink.errors`), so asymmetric limits keep
-    their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of v²/(n-1). Links
-    of a `shared` sample may all have the same error: their standard errors add, with the fewest degrees of freedom of a
-    link. `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and 2**-n above,
-    the least that signs can give. Raises ValueError without links, or for a link of fewer than two observations.
+    their shape. Variances add; the degrees of freedom are Satterthwaite's (1946): (sum of v)² / sum of v²/f, for f of a
+    link. Links of a `shared` sample may all have the same error: their standard errors add, with the fewest degrees of
+    freedom of a link. `p_value` tests "the sum is at most 0". Without any spread downwards it is 1 at or below 0 and
+    2**-n above, the least that signs can give. Raises ValueError without links, or for a link of fewer than two
+    observations.
     """
     check_alpha(alpha)
     if not links or min(link.n for link in links) < 2:
@@ -115,7 +125,7 @@ def sum_chain(
     if trace is not None:
         for link, (down, up) in zip(links, errors, strict=True):
             distance = f"distance to the limits {digits(link.limits.lower)} and {digits(link.limits.upper)}"
-            over = f"{distance} over t({digits(1 - link.alpha)}, {link.n - 1})"
+            over = f"{distance} over t({digits(1 - link.alpha)}, {digits(link.known_freedom)})"
             how = f"standard errors {digits(down)} down and {digits(up)} up: {over}"
             trace.made(f"regression in {link.source}", how, link.regression)
         trace.made("sum of the regressions", " + ".join(digits(link.regression) for link in links), total)
@@ -124,18 +134,22 @@ def sum_chain(
         variances = [pair[side] ** 2 for pair in errors]
         variance, freedom = sum(variances), 1.0
         if shared:
-            error, freedom = sum(pair[side] for pair in errors), min(link.n for link in links) - 1.0
+            error, freedom = sum(pair[side] for pair in errors), min(link.known_freedom for link in links)
         elif variance > 0:
             error = math.sqrt(variance)
-            freedom = variance**2 / sum(v**2 / (link.n - 1) for v, link in zip(variances, links, strict=True))
+            freedom = variance**2 / sum(v**2 / link.known_freedom for v, link in zip(variances, links, strict=True))
         else:
             error = 0.0
         quantile = t_ppf(1 - alpha, freedom)
         if trace is not None:
             of_error, of_freedom = "root of the sum of the squared standard errors", " (Satterthwaite)"
-            how = "V^2 / sum of v^2 / (n - 1), V = sum of v"
+            how = "V^2 / sum of v^2 / f, V = sum of v, f of each link"
             if shared:
-                of_error, of_freedom, how = "sum of the standard errors, which share a sample", "", "the least n - 1"
+                of_error, of_freedom, how = (
+                    "sum of the standard errors, which share a sample",
+                    "",
+                    "the least of a link",
+                )
             trace.made(f"standard error {name}", of_error, error)
             trace.made(f"degrees of freedom {name}{of_freedom}", how, freedom)
             trace.made(f"t quantile {name}", f"t({digits(1 - alpha)}, {digits(freedom)})", quantile)

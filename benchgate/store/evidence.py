@@ -368,5 +368,6 @@ def _check(check: Mapping[str, Any], alpha: float) -> PastCheck | None:
         scale=Scale(check["scale"]),
         alpha=float(check.get("limits_alpha", alpha)),
         n=check["n"],
+        freedom=check.get("freedom"),
         **known,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,6 +40,19 @@ def test_harms_add_and_errors_add_as_squares() -> None:
     assert found.errors == pytest.approx((0.05, 0.05))
     assert (found.limits.lower, found.limits.upper) == pytest.approx((0.03 - reach, 0.03 + reach))
     assert found.p_value == pytest.approx(float(scipy_stats.t.sf(0.6, freedom)))
+
+
+def test_limits_over_blocks_of_requests_have_the_freedom_of_the_blocks() -> None:
+    """Six releases that lose 0.9 points each, in 5 blocks of 1,000 requests at the alpha of a first look."""
+    apart = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    values = 0.009 + 0.006 * math.sqrt(5) * apart / np.std(apart, ddof=1)
+    test = paired_t(values, 3.4e-4)
+    assert test is not None
+    links = [ChainLink(test.mean, test.limits, 3.4e-4, 5000, freedom=4)] * 6
+    found = sum_chain(links, 0.05)
+    assert found.errors == pytest.approx((math.sqrt(6) * test.sd / math.sqrt(5),) * 2)
+    assert found.p_value == pytest.approx(float(scipy_stats.t.sf(found.regression / found.errors[0], 24)))
+    assert found.p_value < 0.001 < sum_chain([replace(one, freedom=None) for one in links], 0.05).p_value
 
 
 def test_links_of_one_sample_are_as_sure_as_their_sum_over_it() -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from benchgate.gate.judge import judge
 from benchgate.model.run import Evidence, Resumption, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import decide_stored
+from benchgate.report.document import verdict_document
 from benchgate.store.repository import RunWriter, Store
-from tests.fakes.measured import SuiteText, measured
+from tests.fakes.measured import Effect, Noise, SuiteText, measured
 from tests.shells.store_samples import PLAN, make_load, make_run, write_run
 
 
@@ -60,6 +62,17 @@ def test_promoting_runs_before_this_one_are_its_history_with_their_numbers(store
     assert (past.run_id, past.checks["ttft"].harm, past.checks["ttft"].alpha) == (run.id, 0.02, 0.05)
     assert [(one.run_id, one.outcome) for one in evidence.attempts] == [(blocked.id, Outcome.BLOCK)]
     assert silent.id not in {past.run_id, *(one.run_id for one in evidence.attempts)}
+
+
+def test_history_keeps_the_degrees_of_freedom_of_limits_over_blocks(store: Store) -> None:
+    suite = SuiteText([{"metric": "error_rate", "margin": "5 points"}], blocks=6, requests=40).suite()
+    evidence = measured(suite, Effect(failed=2), Effect(failed=1), noise=Noise(cv=0.02))
+    verdict = judge(suite, evidence)
+    run = write_run(store)
+    store.save_verdict(run.id, {**verdict_document(evidence.run, verdict), "run": {"id": run.id}, "outcome": "PASS"})
+    (past,) = store.evidence(judged_later(store)).history
+    (check,) = past.checks.values()
+    assert (check.n, check.freedom, verdict.checks[0].freedom) == (240, 5.0, 5.0)
 
 
 def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_good(store: Store) -> None:
