@@ -252,10 +252,13 @@ def waivers_for_run(path: Path | None, suite: Suite) -> Waivers | None:
     return file.waivers
 
 
-def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waivers | None:
+def waivers_for_stored(
+    path: Path | None, as_of: str | None, run: Run, *, remedy: str = "leave --as-of out"
+) -> Waivers | None:
     """Return the waivers for a stored run, as of a day between its measurement and today.
 
-    Raises UsageError for a day outside, and for one that would revive a waiver that has expired by today.
+    Raises UsageError, with a `remedy`, for a day outside, and for one that would revive a waiver that has expired by
+    today.
     """
     if path is None:
         if as_of is not None:
@@ -282,7 +285,7 @@ def waivers_for_stored(path: Path | None, as_of: str | None, run: Run) -> Waiver
             where = f"{file.source}:{line}:{column}"
             raise UsageError(
                 f"--as-of {day}: the waiver of {waiver.check} ({where}) expired at the end of {waiver.expires}, and an "
-                "earlier day does not revive it; leave --as-of out"
+                f"earlier day does not revive it; {remedy}"
             )
     _log_misfits(file, Suite.from_stored(run.suite))
     return replace(file.waivers, as_of=day)

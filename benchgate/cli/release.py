@@ -450,7 +450,8 @@ def verify(
         if waivers is not None:
             if opened is None:
                 raise UsageError("--waivers is for judging the run again; add --store, or leave it out")
-            tolerated = waivers_for_stored(waivers, stated.waivers_as_of, opened.run(stated.run.id))
+            remedy = "the statement rests on it no more: measure again, or add another waiver"
+            tolerated = waivers_for_stored(waivers, stated.waivers_as_of, opened.run(stated.run.id), remedy=remedy)
         request = verify.VerifyRequest(
             run=run,
             candidate=candidate,

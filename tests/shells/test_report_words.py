@@ -160,7 +160,7 @@ def test_tokens_that_are_paid_one_by_one_are_all_used() -> None:
 def test_the_level_that_a_fleet_is_sized_by_is_named_where_it_is_another_one() -> None:
     rows = [replace(row, target_ratio=0.0) for row in rows_of(fake.evidence())]
     offered = [replace(row, closed_loop=row.stage != "c1") for row in rows]
-    assert any(line.startswith("`benchgate capacity` sizes a fleet by c1 ") for line in cost_lines(offered))
+    assert any(" is that of c1 (" in line and "`benchgate capacity`" in line for line in cost_lines(offered))
     assert not any("sizes a fleet" in line for line in cost_lines(rows))
 
 

@@ -107,8 +107,8 @@ def _lines(rows: Sequence[StageRow], unlike: str | None) -> Iterator[str]:
         offered = max((row for row in held if not row.closed_loop), key=_tokens_per_s, default=best)
         if offered.stage != best.stage:
             yield (
-                f"`benchgate capacity` sizes a fleet by {offered.stage} ({offered.level}), the highest rate at which "
-                "the SLO is shown to hold"
+                f"the highest rate at which the SLO is shown to hold is that of {offered.stage} ({offered.level}); "
+                "`benchgate capacity` sizes a fleet by a rate at which no requests pile up either"
             )
     elif any(row.slo is None for row in ours):
         yield "no single price: the suite has no SLO with a target, so compare level by level"
