@@ -26,7 +26,7 @@ from sqlalchemy import Connection, Select, func, select
 from benchgate.errors import Command, EvidenceError, Remedy, StoreError, UsageError
 from benchgate.model import request_metrics
 from benchgate.model.metric import TREND_UNITS
-from benchgate.model.records import ABSENT, RequestColumns
+from benchgate.model.records import ABSENT, TEXT_COLUMNS, RequestColumns
 from benchgate.model.run import Evidence, LoadObservation, Run
 from benchgate.model.telemetry import TelemetrySample
 from benchgate.store import rows, tables
@@ -59,7 +59,7 @@ CHECK_COLUMNS = {
 """Names and types of the columns of each table; any value may be missing."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _AT_ONCE = 500  # runs in one query
-_TEXTS = ("arm", "stage", "token_source", "finish_reason", "error", "error_detail", "answer_model")
+_TEXTS = ("arm", "stage", *TEXT_COLUMNS)
 _BOOLEANS = (*_TRUTHS, "success")
 _LONGEST_LINE = 2**24
 _NOT_REPLACED = "it was not written over: name another file, or a folder"

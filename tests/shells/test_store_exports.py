@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm
-from benchgate.model.run import ONLY_PART, QUICK_LOOK, MetricRow, Run
+from benchgate.model.records import TextColumn
+from benchgate.model.run import ONLY_PART, QUICK_LOOK, MetricRow, Run, RunStatus
 from benchgate.report.openmetrics import newest_runs_text
 from benchgate.store.export import FileFormat, all_runs, export, to_csv, without_infinities
 from benchgate.store.migrate import opened
 from benchgate.store.repository import Store
 from benchgate.store.stored_run import remove_raw
 from tests.shells.exchange_samples import verdict, write_everything
-from tests.shells.store_samples import NASTY, make_quality, write_run
+from tests.shells.store_samples import DONE_AT, NASTY, PLAN, make_load, make_quality, make_run, write_run
 
 pytest_plugins = ["tests.shells.store_databases"]
 
@@ -188,6 +190,17 @@ def test_parquet_has_typed_columns_of_the_same(address: str, run: Run, tmp_path:
         "int64", "bool", "string",
     ]  # fmt: skip
     assert tables["items.parquet"].column("item_id").to_pylist() == [item.item_id for item in make_quality().items]
+
+
+def test_parquet_names_the_regions_of_requests(tmp_path: Path) -> None:
+    load, run, address = make_load(), make_run(), f"sqlite:///{tmp_path / 'regions.db'}"
+    regions = [("eu", "us")[row % 2] for row in range(len(load.requests))]
+    with Store.open(address) as store:
+        writer = store.begin_run(run, PLAN)
+        writer.add(replace(load, requests=replace(load.requests, region=TextColumn.of(regions))))
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+    (file,) = (one for one in written(address, tmp_path, FileFormat.PARQUET, run.id) if "requests" in one.name)
+    assert pyarrow.parquet.read_table(file).column("region").to_pylist() == regions
 
 
 def test_parquet_without_pyarrow_says_how_to_get_it(
