@@ -348,7 +348,7 @@ class Redactor:
     def _text(self, text: str, placeholders: _Placeholders) -> str:
         for rule, spans in self.rules.items():
             self._current_rule = rule
-            text = placeholders.replace(rule, text, spans(text))
+            text = placeholders.replace(rule, text, _spans_in(text, spans))
         return text
 
     def _named(self, name: str, value: str, placeholders: _Placeholders) -> str:
@@ -372,6 +372,26 @@ class Redactor:
         """Raise TooSlowError as a signal handler, only in a rule's code: in the garbage collector it would be lost."""
         if frame is not None and frame.f_globals.get("__package__") == __package__:
             raise TooSlowError(self._current_rule)
+
+
+_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\[nrtbf]")
+
+
+def _spans_in(text: str, spans: Spans) -> list[tuple[int, int]]:
+    """Find what a rule replaces, also behind an escaped white space of JSON that stands within the text.
+
+    There the letter of the escape would be taken for a part of what follows it.
+    """
+    if not (letters := {match.end() - 1 for match in _ESCAPED.finditer(text)}):
+        return list(spans(text))
+    own = ((start + (start in letters), end) for start, end in spans(text))
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted([*own, *spans(_ESCAPED.sub(r"\1  ", text))]):
+        if joined and start < joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
 
 
 class _Placeholders:

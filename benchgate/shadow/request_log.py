@@ -334,17 +334,18 @@ def _read_json_line(line: str) -> LoggedRequest:
     for holder in (values, response) if isinstance(response, dict) else (values,):
         if holder.get("error") or any(_is_failure(holder.get(key)) for key in ("status_code", "status")):
             raise _LeftOutError("the request failed or was refused")
-    label = _label(values)
+    path = _path(values)
+    label, kind = _label(path), _kind(path)
     body = _body(values)
-    if label in _WITHOUT_TEXT:
+    if kind in _WITHOUT_TEXT:
         raise _LeftOutError(_NO_TEXT)
     _refuse_other_forms(body)
-    if "messages" in body and (label == "messages" or _is_anthropic(body)):
+    if "messages" in body and (kind == "messages" or _is_anthropic(body)):
         return replace(_chat_request(*_from_messages(body), label or "messages"), endpoint="messages")
     if "messages" in body:
         return _chat_request(body["messages"], body, label or "chat")
     if "prompt" in body:
-        return _prompt_request(body, label)
+        return _prompt_request(body, label, kind)
     if "input" in body:
         if "encoding_format" in body or "dimensions" in body or "embed" in str(body.get("model")).lower():
             raise _LeftOutError(_NO_TEXT)
@@ -459,17 +460,32 @@ def _body(values: Mapping[str, object]) -> Mapping[str, object]:
     return values
 
 
-def _label(values: Mapping[str, object]) -> str | None:
-    """Return a short route like `chat` of `/v1/chat/completions`, `*` for parts that may be ids. None if absent."""
+def _path(values: Mapping[str, object]) -> str | None:
+    """Return the path of a request without its version, like `chat/completions`. None if absent."""
     inner = values.get("request")
     holders = (inner, values) if isinstance(inner, dict) else (values,)
     for route in (holder.get(key) for holder in holders for key in _ROUTE_KEYS):
         if isinstance(route, str) and route.strip():
             path = re.sub(r"^\w+://[^/]*", "", route.strip()).partition("?")[0].partition("#")[0]
-            path = re.sub(r"^/?v[0-9]+/", "", path).strip("/").removesuffix("/completions")
-            parts = ["*" if re.search(r"[0-9]|[^A-Za-z_.-]", part) else part for part in path.split("/")]
-            return "/".join(parts)[:_MAX_LABEL_CHARACTERS] or None
+            return re.sub(r"^/?v[0-9]+/", "", path).strip("/") or None
     return None
+
+
+def _label(path: str | None) -> str | None:
+    """Return a short route like `chat` of `chat/completions`, `*` for parts that may be ids."""
+    if path is None:
+        return None
+    parts = path.removesuffix("/completions").split("/")
+    shown = ["*" if re.search(r"[0-9]|[^A-Za-z_.-]", part) else part for part in parts]
+    return "/".join(shown)[:_MAX_LABEL_CHARACTERS]
+
+
+def _kind(path: str | None) -> str | None:
+    """Return the endpoint that a path ends with, whatever a proxy puts before it: `chat`, `completions`, `messages`."""
+    if path is None:
+        return None
+    *_, before, last = ("", *path.split("/"))
+    return "chat" if (before, last) == ("chat", "completions") else last
 
 
 def _chat_request(found: object, body: Mapping[str, object], label: str) -> LoggedRequest:
@@ -611,7 +627,7 @@ def _chat_messages(message: object) -> list[object]:
     return [*results, said | {"tool_calls": calls} if calls else said]
 
 
-def _prompt_request(body: Mapping[str, object], label: str | None) -> LoggedRequest:
+def _prompt_request(body: Mapping[str, object], label: str | None, kind: str | None) -> LoggedRequest:
     prompt = body["prompt"]
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
         prompt = prompt[0]
@@ -619,7 +635,7 @@ def _prompt_request(body: Mapping[str, object], label: str | None) -> LoggedRequ
         raise _LeftOutError("holds several prompts at once, or tokens without text")
     if not isinstance(prompt, str) or not prompt.strip():
         raise _BadLineError("has a `prompt` that is empty or no text")
-    is_rendered = label == "completions" or (label is None and any(key in body for key in _COMPLETIONS_KEYS))
+    is_rendered = kind == "completions" or (kind is None and any(key in body for key in _COMPLETIONS_KEYS))
     if is_rendered and body.get("response_format"):
         raise _other_form("response_format")
     keys = ("stop",) if is_rendered else REQUEST_FIELDS

@@ -14,6 +14,7 @@ import bisect
 import hashlib
 import heapq
 import json
+import re
 import unicodedata
 import zlib
 from collections import Counter, defaultdict
@@ -31,6 +32,7 @@ from benchgate.shadow.request_log import LoggedRequest, LogSummary, read_logs
 from benchgate.stats.series import population_stability_index
 from benchgate.system import atomic_file
 
+_LENGTHS = re.compile(r"\d+-\d*")  # of `LoggedRequest.length_class`
 _OTHER = "other"  # label of routes, and of traits, that are rare
 _RARE = 0.01  # share of the distinct requests
 _COMMON_ROUTES = ("chat", "completions", "responses", "messages")  # never merged into `other`
@@ -337,8 +339,9 @@ def traits_of_sample(prompts: Iterable[ShadowPrompt]) -> list[Traits]:
     for prompt in prompts:
         text = None if prompt.messages else prompt.prompt
         request = LoggedRequest(prompt.endpoint, prompt.endpoint, prompt.messages, text, prompt.fields)
-        stratum = prompt.stratum
-        found.append(_traits(request, prompt.endpoint if stratum is None else stratum.rpartition("/")[0] or stratum))
+        route, _, length = (prompt.stratum or "").rpartition("/")
+        # A stratum of `shadow sample` is a route and a range of lengths; any other is its author's own word.
+        found.append(_traits(request, route if route and _LENGTHS.fullmatch(length) else prompt.endpoint))
     return found
 
 
@@ -360,6 +363,8 @@ def drift(sample: Sequence[Traits], now: Sequence[Traits]) -> Drift:
     """Compare a sample with today's traffic. Both need at least one prompt."""
     ranked = sorted(each.length for each in sample)
     edges = sorted({ranked[len(ranked) * cut // _BINS] for cut in range(1, _BINS)})  # bins of about as many prompts
+    if edges[-1] == ranked[-1]:  # so that longer ones are not in the bin of the longest
+        edges.append(ranked[-1] + 1)
     routes = {each.endpoint for each in sample}  # rare ones are `other` in a sample
     beginnings = Counter(each.beginning for each in sample)
     common = {text for text, n in beginnings.items() if n > 1 and n >= _COMMON * len(sample)}

@@ -76,6 +76,26 @@ def test_a_small_change_is_a_warning() -> None:
     assert drift(mixed(500), mixed(800)).outcome is Outcome.BLOCK
 
 
+def test_length_above_that_of_many_prompts_is_another_one() -> None:
+    def of_length(*lengths: int) -> list[Traits]:
+        return [Traits(length, "chat", "LATIN", "a") for length in lengths for _ in range(256 // len(lengths))]
+
+    assert outcomes(drift(of_length(512), of_length(512)))["length"] is Outcome.PASS
+    assert outcomes(drift(of_length(512), of_length(20_000)))["length"] is Outcome.BLOCK
+    assert outcomes(drift(of_length(100, 900), of_length(100, 30_000)))["length"] is Outcome.BLOCK
+
+
+def test_stratum_that_its_author_wrote_is_no_endpoint(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "prompt": f"question {n % 50} of {n}"} for n in range(300)]
+    (tmp_path / "now").write_text(
+        "".join(json.dumps({"messages": [{"role": "user", "content": one["prompt"]}]}) + "\n" for one in rows)
+    )
+    (tmp_path / "set").write_text("".join(json.dumps({**one, "stratum": "support/en"}) + "\n" for one in rows))
+    was = traits_of_sample(load_prompts(tmp_path / "set"))
+    found = drift(was, traits_of_logs([tmp_path / "now"], redactor_of(None, ()), LogSummary()))
+    assert outcomes(found)["endpoint"] is Outcome.PASS
+
+
 def test_equal_traffic_is_hardly_ever_called_drift(tmp_path: Path) -> None:
     pools = [
         [

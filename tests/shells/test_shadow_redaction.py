@@ -90,6 +90,12 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
         ("session_token=abc123def456, refreshToken: abc123", "session_token=<KEY_1>, refreshToken: <KEY_2>"),
         ("my password is: hunter22", "my password is: <KEY_1>"),
         ("hosts 10.0.0.12 and 2001:db8::7, at 12:30:45", "hosts <IP_1> and <IP_2>, at 12:30:45"),
+        (
+            r'See {"a": "Hi\n+49 170 1234567\tAKIAIOSFODNN7EXAMPLE\nann@x.org, ann@x.org\r\nDE89370400440532013000"}',
+            r'See {"a": "Hi\n<PHONE_1>\t<KEY_1>\n<EMAIL_1>, <EMAIL_1>\r\n<IBAN_1>"}',
+        ),
+        (r"in C:\temp\new@x.org and \\nan@x.org", r"in C:\temp\n<EMAIL_1> and \\<EMAIL_2>"),
+        (r'{"password": "ab\ncd ef", x', r'{"password": "<KEY_1>", x'),
     ],
 )
 def test_what_a_rule_looks_for_is_replaced_and_nothing_around_it(text: str, expected: str) -> None:

@@ -35,6 +35,7 @@ def read(*paths: Path) -> tuple[list[LoggedRequest], LogSummary]:
 CHAT = {"messages": [USER]}
 BATCH = {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": CHAT}
 PROXY = {"request": {"url": "https://api.example/v1/chat/completions?k=v", "body": json.dumps(CHAT)}}
+ONCE = {"model": "m", "prompt": "Once", "max_tokens": 5}
 INPUT = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
 
 
@@ -46,6 +47,10 @@ INPUT = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
         ({"request": CHAT, "response": {"status_code": 200}}, "chat", "chat", "Hi"),
         (PROXY, "chat", "chat", "Hi"),
         ({"path": "/team7/ask", "body": CHAT}, "chat", "*/ask", "Hi"),
+        ({"path": "/openai/v1/completions", "body": ONCE}, "completions", "openai/*", "Once"),
+        ({"path": "/openai/deployments/x/completions", "body": ONCE}, "completions", "openai/deployments/x", "Once"),
+        ({"path": "/openai/v1/chat/completions", "body": CHAT}, "chat", "openai/*/chat", "Hi"),
+        ({"path": "/anthropic/v1/messages", "body": CHAT}, "messages", "anthropic/*/messages", "Hi"),
         ({"model": "m", "prompt": "Once", "max_tokens": 4}, "completions", "completions", "Once"),
         ({"id": "a", "prompt": "Once"}, "chat", "chat", "Once"),
         ({"model": "m", "instructions": "Be brief.", "input": "Hi"}, "chat", "responses", "Be brief.\nHi"),
@@ -314,6 +319,7 @@ def test_requests_that_cannot_be_asked_again_are_left_out_with_the_reason(tmp_pa
         {"request": {"messages": [USER]}, "response": {"status_code": 400}},
         {"messages": [USER], "error": {"message": "too long"}},
         {"url": "/v1/embeddings", "body": {"input": "words"}},
+        {"url": "/proxy/v1/embeddings", "body": {"model": "bge", "input": "words"}},
         {"model": "text-embedding-3", "input": "words"},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:…"}}]}]},
         {"model": "m", "prompt": [[1, 2, 3]]},
@@ -321,7 +327,7 @@ def test_requests_that_cannot_be_asked_again_are_left_out_with_the_reason(tmp_pa
     ]
     asked, reading = read(write(tmp_path / "log.jsonl", rows))
     assert len(asked) == 1
-    assert sum(reading.left_out.values()) == 7
+    assert sum(reading.left_out.values()) == 8
     assert not reading.bad
 
 
