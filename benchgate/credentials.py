@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import html
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -26,6 +25,10 @@ _SECRET_NAME = re.compile(
 )
 _PASSWORD_NAME = re.compile(r".*(?:pass|secret)", re.IGNORECASE)
 _ORDINARY = re.compile(r"[A-Z]?[a-z]{,15}|[A-Z]{,15}|[0-9]{,15}")  # a word, a number
+_PATH = re.compile(  # base64 may begin with a slash too
+    r"/(?:app|builds?|config|data|dev|etc|github|home|keys?|mnt|opt|private|proc|root|run|secrets?|srv|tmp|usr|Users|var|"
+    r"vault|work|workspace)(?:/[\w.@+-]*)+"
+)
 _LISTS = re.compile(r"OTEL_EXPORTER_OTLP_(?:\w+_)?HEADERS")  # name=value pairs, percent-encoded
 _URL_USER = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#]+@", re.IGNORECASE)
 
@@ -62,12 +65,9 @@ def register_environment(environment: Mapping[str, str]) -> None:
 
 
 def _is_ordinary(name: str, value: str) -> bool:
-    """Return True for a file, and for a short word or number unless the variable's name means a password.
-
-    A path without a file counts as a credential: base64 may begin with a slash.
-    """
+    """Return True for a path, and for a short word or number unless the variable's name means a password."""
     if value.startswith("/"):
-        return os.access(value, os.F_OK)  # False for a name that is too long too
+        return _PATH.fullmatch(value) is not None
     return not _PASSWORD_NAME.match(name) and _ORDINARY.fullmatch(value) is not None
 
 

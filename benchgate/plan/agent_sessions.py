@@ -33,7 +33,8 @@ def sessions_of_block(
     if name is None:
         return None
     sessions = material.sessions[name]
-    order = np.random.default_rng([seed, _SESSIONS]).permutation(len(sessions))
+    generator = np.random.default_rng([seed, _SESSIONS])
+    order = generator.permutation(len(sessions))
     users = [one for one in load.classes() if one.workload.sessions == name]
     place = [one.name for one in users].index(traffic.name)
     first_rounds = [first_round_with(load, one, material) for one in users]

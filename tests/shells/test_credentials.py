@@ -70,8 +70,10 @@ def test_text_without_a_credential_stays_as_it_is() -> None:
         ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20YWxhZGRpbg==", {
             "Basic%20YWxhZGRpbg==", "Basic YWxhZGRpbg==", "YWxhZGRpbg==",
         }),
-        ("SSH_KEY", __file__, set()),
-        ("AWS_SECRET_ACCESS_KEY", "/Xk9+vTq/7Lw", {"/Xk9+vTq/7Lw"}),  # no file's name
+        ("SSH_KEY", "/etc/ssh/id_rsa", set()),  # a file's name
+        ("SIGNING_KEY", "/run/secrets/signing.key", set()),
+        ("AWS_SECRET_ACCESS_KEY", "/Xk9+vTq/7Lw", {"/Xk9+vTq/7Lw"}),
+        ("API_TOKEN", "/XkvTq/abcdefgh", {"/XkvTq/abcdefgh"}),
         ("TOKENIZERS_PARALLELISM", "false-or-true", set()),
         ("PATH", "/usr/bin:/usr/local/bin", set()),
         ("API_KEY", "EMPTY", set()),  # what people write for none

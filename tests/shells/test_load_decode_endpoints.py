@@ -582,7 +582,8 @@ def test_words_of_an_answer_are_its_text_without_its_reasoning(ask: ModelRequest
 
 def test_arguments_of_a_tool_are_put_together_from_their_pieces() -> None:
     def call(index: int, piece: str, call_id: str | None = None) -> bytes:
-        function = {"index": index, "id": call_id, "function": {"arguments": piece}}
+        name = {} if call_id is None else {"name": "f"}
+        function = {"index": index, "id": call_id, "function": {**name, "arguments": piece}}
         return event({"choices": [{"delta": {"tool_calls": [function]}}]})
 
     pieces = [call(0, '{"a"', "x"), call(1, "{}", "y"), call(0, ": 1}"), call(0, '{"b": 2}', "z")]
