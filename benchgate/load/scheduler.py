@@ -5,7 +5,8 @@ becomes exactly one response, also when the server is down. Lateness is recorded
 absolute schedule whatever the server does, and latency counts from the intended send.
 
 Around the measured requests a class sends ramp requests: a lead that brings the stage into steady state, and a tail
-that keeps it there until the last measured request is over ("Steady state" in docs/reference/metrics.md).
+that keeps it there until the last measured request of all classes is over ("Steady state" in
+docs/reference/metrics.md).
 Background traffic ends when the rest has.
 """
 
@@ -194,23 +195,48 @@ TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail i
 
 
 class Steady:
-    """The moment at which all foreground classes are in steady state.
+    """The time in which all foreground classes are in steady state, from its first moment to its last.
 
     No measured request of a closed loop is sent before it. The schedule of an open loop is fixed; its lead is long
-    enough for the closed loops beside it (`stage_shard`).
+    enough for the closed loops beside it (`stage_shard`). A class whose own measured requests are over keeps its load
+    up for the others. Created on a running event loop.
     """
 
-    def __init__(self, waiting: int) -> None:
+    def __init__(self, waiting: int, foreground: int) -> None:
         self._waiting = waiting
+        self._sending = self._measuring = foreground
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not foreground:
+            self.over.set_result(None)
 
     @property
     def reached(self) -> bool:
         """Return True if measured requests may be sent."""
         return self._waiting <= 0
 
+    @property
+    def all_sent(self) -> bool:
+        """Return True if no class has a measured request left to send."""
+        return self._sending <= 0
+
+    @property
+    def measuring(self) -> bool:
+        """Return True until the last measured request of all classes is over."""
+        return not self.over.done()
+
     def fill(self) -> None:
         """Count a class as being in steady state, or never reaching it."""
         self._waiting -= 1
+
+    def end_sending(self) -> None:
+        """Count a class as having no measured request left to send."""
+        self._sending -= 1
+
+    def end_measuring(self) -> None:
+        """Count a class as having no measured request under way or left to send."""
+        self._measuring -= 1
+        if self._measuring <= 0 and not self.over.done():
+            self.over.set_result(None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -261,7 +287,7 @@ class TrafficClassRunner:
         self._measured = 0  # units under way
         self._measured_from_ns: int | None = None
         self._spent = False  # there is no measured request left to send
-        self._over: asyncio.Future[None] | None = None  # of all measured requests of an open loop
+        self._is_over = False  # nor one under way
 
     async def run(self, epoch_ns: int) -> None:
         """Send everything and wait for it all; the stage began at `epoch_ns`."""
@@ -273,6 +299,9 @@ class TrafficClassRunner:
                 await self._closed_loop(self._level.concurrency)
         finally:
             self._fill()
+            self._spend()
+            self._measured = 0
+            self._end_if_over()
 
     def end(self) -> None:
         """Send no more, and break off what is under way."""
@@ -284,6 +313,20 @@ class TrafficClassRunner:
         if self._leads:
             self._leads = False
             self._steady.fill()
+
+    def _spend(self) -> None:
+        """Report that there is no measured request left to send."""
+        if not self._spent:
+            self._spent = True
+            if not self.background:
+                self._steady.end_sending()
+
+    def _end_if_over(self) -> None:
+        """Report that all measured requests are over, once they are."""
+        if self._spent and self._measured <= 0 and not self._is_over:
+            self._is_over = True
+            if not self.background:
+                self._steady.end_measuring()
 
     async def _closed_loop(self, concurrency: int) -> None:
         """Start the slots evenly over the mean service time, by their numbers among the slots of all workers.
@@ -323,6 +366,7 @@ class TrafficClassRunner:
                 await self._alarm.until(free_ns)
             if phase is Phase.MEASURED:  # over with its pause, in which the slot is not free either
                 self._measured -= 1
+                self._end_if_over()
             if response.sent_ns is not None:
                 pause_s = _PAUSE_S
             elif self._pool.given_up:
@@ -348,10 +392,12 @@ class TrafficClassRunner:
                 return request, requests, Phase.LEAD
             self._measured += 1
             return request, requests, Phase.MEASURED
-        self._spent = True
-        holds = self._measured > 0 and self._tail_units < TAIL_UNITS * self._begun and not self._pool.given_up
+        self._spend()
+        self._end_if_over()
+        # While another class has its measured requests to send, that bounds the tail.
+        holds = self._tail_units < TAIL_UNITS * self._begun and self._steady.measuring and not self._pool.given_up
         if ramp is not None and holds and (request := next(ramp, None)) is not None:
-            self._tail_units += 1
+            self._tail_units += self._steady.all_sent
             return request, ramp, Phase.TAIL
         return None
 
@@ -384,16 +430,17 @@ class TrafficClassRunner:
                 if until_s is not None and offset_ns > until_s * _NS:
                     break
                 await self._begin(flights, request, self._group.requests, lead_ns + offset_ns, Phase.MEASURED)
+            self._spend()
+            self._end_if_over()
             # Hold the level with ramp requests until all measured ones are over, or there are no more.
-            self._over = asyncio.get_running_loop().create_future()
-            while following is not None and self._measured and not self._pool.given_up:
+            while following is not None and self._steady.measuring and not self._pool.given_up:
                 due_ns = following.offset_ns or 0
                 due = asyncio.ensure_future(self._alarm.until(self._epoch_ns + due_ns))
                 try:
-                    await asyncio.wait({due, self._over}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({due, self._steady.over}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     due.cancel()
-                if self._measured:
+                if self._steady.measuring:
                     await self._begin(flights, following, ramp, due_ns, Phase.TAIL)
                     following = next(ramp, None)
 
@@ -417,8 +464,7 @@ class TrafficClassRunner:
 
     def _end_measured(self, flight: asyncio.Task[Response]) -> None:
         self._measured -= 1
-        if self._over is not None and not self._measured and not self._over.done():
-            self._over.set_result(None)
+        self._end_if_over()
 
     async def _ask(self, request: PreparedRequest, due_ns: int, phase: Phase) -> Response:
         """Send one request, due `due_ns` after the start."""
@@ -526,7 +572,8 @@ class StageRunner:
             with ExitStack() as stack:  # before the connections, which may take all files there are
                 canary = stack.enter_context(EventLoopProbe())
                 alarms = [stack.enter_context(Alarm()) for _ in self._classes]
-                steady = Steady(sum(group.leads for group in self._classes))
+                foreground = sum(not group.background for group in self._classes)
+                steady = Steady(sum(group.leads for group in self._classes), foreground)
                 flows = [
                     TrafficClassRunner(self._target, self._pool, group, alarm, steady)
                     for group, alarm in zip(self._classes, alarms, strict=True)

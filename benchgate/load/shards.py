@@ -69,6 +69,7 @@ class Level:
 
 
 _NS = 1_000_000_000
+_MOST_SLOWER = 2.0  # times its expected length that a class of traffic may take while others are sent beside it
 
 # Returns the request of a number; None for a plain one with a streamed answer of chat or completions.
 FindRequest = Callable[[int], PlannedRequest | None]
@@ -356,8 +357,11 @@ def stage_shard(
         for group in stage.classes
         if group.ramp is not None and (unit_s := _unit_s(group, longest_s)) is not None
     ]
+    lead_s, foreground = max(leads_s, default=0.0), [group for group in stage.classes if not group.background]
+    beside_s = _MOST_SLOWER * max((_expected_s(group, longest_s) for group in foreground), default=0.0)
+    beside_s = beside_s if len(foreground) > 1 else 0.0
     parts = tuple(
-        _part(group, _unit_s(group, longest_s if group.concurrency is None else own_s), max(leads_s, default=0.0), salt)
+        _part(group, _unit_s(group, longest_s if group.concurrency is None else own_s), lead_s, beside_s, salt)
         for group in stage.classes
     )
     first = [request for group in stage.classes for request in group.requests[:1]]
@@ -376,7 +380,17 @@ def _unit_s(group: PlannedClass, service_s: Mapping[str, float]) -> float | None
     return (service_s[group.name] * len(turns) + sum(turn.think_s for turn in turns)) / conversations
 
 
-def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -> ClassShare:
+def _expected_s(group: PlannedClass, service_s: Mapping[str, float]) -> float:
+    """Return how long the measured requests of a class are expected to take; 0 if unknown."""
+    if (unit_s := _unit_s(group, service_s)) is None:
+        return 0.0
+    if group.concurrency is None:
+        return group.last_send_ns / _NS + unit_s
+    per_unit = len(group.sample) / max(1, sum(one.turn is None or one.turn.turn == 0 for one in group.sample))
+    return math.ceil(len(group.requests) / per_unit / group.concurrency) * unit_s
+
+
+def _part(group: PlannedClass, unit_s: float | None, lead_s: float, beside_s: float, salt: int) -> ClassShare:
     level = Level(group.concurrency, group.peak_rps)
     if group.background:
         again = _salted(group, group.requests, salt)
@@ -388,7 +402,7 @@ def _part(group: PlannedClass, unit_s: float | None, lead_s: float, salt: int) -
     if group.concurrency is None:
         lead_ns = round(lead_s * _NS)
         if group.ramp is not None and unit_s is not None:
-            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, group.last_send_ns), salt)
+            drawn = _salted(group, group.ramp.arrivals(lead_s, unit_s, group.last_send_ns, beside_s), salt)
             ramp = Ramp(PlannedRequests(tuple(replace(one, index=first + one.index) for one in drawn)), first)
     elif group.ramp is not None:
         pool = _salted(group, group.ramp.pool(), salt)

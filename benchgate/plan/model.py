@@ -126,7 +126,7 @@ class RampSource(Protocol):
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
 
-    def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
+    def arrivals(self, lead_s: float, service_s: float, last_ns: int, least_s: float) -> tuple[PlannedRequest, ...]:
         """Draw the arrivals of an open loop before and after the measured ones; numbers begin at 0."""
 
 

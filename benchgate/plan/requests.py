@@ -330,6 +330,7 @@ def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...
 
 POOL_UNITS = 4  # Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed.
 _STREAM = 0x5A3_7EAD  # random stream of the ramp
+_LONGEST_TAIL = 3.0  # times the measured schedule of an open loop
 _LEAST_TAIL = 5.0  # service times for which an open loop at least continues after its last measured request
 _CLOSED_LEAD = 2.5  # service times until every slot of a closed loop has begun and completed a request
 
@@ -367,15 +368,18 @@ class Ramp:
             return KeyedRequests(self.group, range(self.size), (*self.seeds, 2))
         return self._drawn([None] * (POOL_UNITS * (self.group.traffic.schedule.concurrency or 0)))
 
-    def arrivals(self, lead_s: float, service_s: float, last_ns: int) -> tuple[PlannedRequest, ...]:
+    def arrivals(self, lead_s: float, service_s: float, last_ns: int, least_s: float) -> tuple[PlannedRequest, ...]:
         """Draw the arrivals of an open loop's ramp by its own process, in order; numbers begin at 0.
 
         Those before `lead_s` come first. The measured schedule begins there and has its last arrival `last_ns` later.
-        Then the process continues for the lead's number of service times, at least five.
+        Then the process continues for the lead's number of service times, at least five, and until `least_s` after its
+        first one: other classes of the stage may be measured for longer. It is at most three times as long as what is
+        measured.
         """
         schedule = self.group.traffic.schedule
         assert schedule.mean_rps is not None, "an open loop at a level rate"
-        tail_s = max(self.service_times, _LEAST_TAIL) * service_s
+        last_s = last_ns * 1e-9
+        tail_s = max(max(self.service_times, _LEAST_TAIL) * service_s, min(least_s - last_s, _LONGEST_TAIL * last_s))
         return self._drawn(ramp_offsets_ns(schedule.process, schedule.mean_rps, lead_s, tail_s, last_ns, self.seeds))
 
     def _drawn(self, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:

@@ -169,7 +169,7 @@ def test_ramp_of_an_open_loop_continues_its_process(process: Any) -> None:
 def test_arrivals_before_and_after_have_prompts_of_their_own() -> None:
     group = only(planned(WORDS, {**RATE, "ramp": 3, "arrival": "constant"}))
     last_ns = max(row.offset_ns or 0 for row in group.requests)
-    rows = ramp_of(group).arrivals(0.6, 0.2, last_ns)
+    rows = ramp_of(group).arrivals(0.6, 0.2, last_ns, 0.0)
     assert [row.index for row in rows] == list(range(len(rows)))
     assert [row.offset_ns for row in rows][:7] == [k * S // 10 for k in range(7)]
     # Three service times are 0.6 s, and after the last measured one it goes on for five of them at least.

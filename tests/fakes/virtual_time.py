@@ -109,7 +109,7 @@ def send(
     async def all_of_them() -> None:
         async with asyncio.TaskGroup() as group:
             for classes in shares:
-                steady = Steady(sum(one.leads for one in classes))
+                steady = Steady(sum(one.leads for one in classes), sum(not one.background for one in classes))
                 for one in classes:
                     flow = TrafficClassRunner(target_at("http://a"), cast(Pool, world), one, cast(Alarm, world), steady)
                     group.create_task(flow.run(0))

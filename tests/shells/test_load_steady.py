@@ -366,15 +366,16 @@ def test_both_arms_get_the_same_measured_requests_whatever_the_ramp_takes(worker
 
 
 @pytest.mark.parametrize("arrival", ["", ", ramp: 0"])
+@pytest.mark.parametrize("batches_s", [(20.0, 30.0), (1.0, 2.0)])
 def test_open_class_is_measured_beside_a_full_closed_one_on_both_arms(
-    monkeypatch: pytest.MonkeyPatch, arrival: str
+    monkeypatch: pytest.MonkeyPatch, arrival: str, batches_s: tuple[float, float]
 ) -> None:
-    """Else the slower arm's closed loop is still filling while its open class is measured."""
+    """Else the slower arm's closed loop is still filling while its open class is measured, or the faster one over."""
     of_people, of_batch = f"{{rate: 2/s, requests: 60{arrival}}}", "{concurrency: 16, requests: 160}"
     stage = planned(f"{{stage: mix, classes: {{people: {of_people}, batch: {of_batch}}}}}")
-    slowest_s = {"people": 1.0, "batch": 30.0}
+    slowest_s = {"people": 1.0, "batch": max(batches_s)}
     schedules = list[list[float]]()
-    for batch_s in (20.0, 30.0):
+    for batch_s in batches_s:
         service_s = {"people": 1.0, "batch": batch_s}
         shard = stage_shard(target_at("http://a"), stage, limits=limits(), service_s=service_s, longest_s=slowest_s)
         people, batch = shard.parts
@@ -396,6 +397,26 @@ def test_open_class_is_measured_beside_a_full_closed_one_on_both_arms(
         assert schedules[-1][0] * NS >= over_ns[15]
         assert schedules[-1][0] <= begins_s(of_second, Phase.MEASURED)[0] + batch_s
     assert schedules[0] == schedules[1]
+
+
+def test_closed_class_is_measured_beside_an_open_one_until_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open class is over after 10 s, and the closed one after 20 times 2 s."""
+    stage = planned("{stage: mix, classes: {people: {rate: 4/s, requests: 40}, batch: {concurrency: 4, requests: 80}}}")
+    service_s = {"people": 0.5, "batch": 2.0}
+    shard = stage_shard(target_at("http://a"), stage, limits=limits(), service_s=service_s)
+    people, batch = shard.parts
+    assert people.ramp is not None
+    ramp_ns = [request.offset_ns or 0 for request in people.ramp.requests]
+    measured_ns = [request.offset_ns or 0 for request in people.requests]
+    first, of_first = open_class(measured_ns, ramp_ns, people.lead_ns)
+    second, of_second = closed_class(batch.level, range(10**6, 10**6 + 80), range(10**7, 10**8), batch.service_s)
+    send(monkeypatch, lambda number, at_s: 2.0 if number >= 10**6 else 0.5, [first, second])
+    last_s = max(one.response.over_ns for one in of(of_second, Phase.MEASURED)) / NS
+    sent_s = [at_s for at_s in begins_s(of_first, Phase.TAIL) if at_s < last_s]
+    beside_s = last_s - begins_s(of_first, Phase.MEASURED)[-1]
+    assert beside_s > 25.0
+    assert len(sent_s) > 0.6 * 4 * beside_s
+    assert max(begins_s(of_first, Phase.TAIL)) < last_s + 1.0  # and no longer
 
 
 def test_failures_of_the_ramp_are_in_its_rows_and_nowhere_else() -> None:
