@@ -30,6 +30,7 @@ from benchgate.targets.grpc_client import HTTP_STATUS, called, is_unconnected, o
 from benchgate.targets.grpc_messages import require_grpc
 
 _STREAMS_PER_CHANNEL = 64  # of one connection: servers limit the streams of each, often to 100
+_NEARLY_FULL = 48  # then another one is opened, so that it is there when it is needed
 _MOST_CHANNELS = 64
 _STREAM = "ModelStreamInfer"
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -47,7 +48,7 @@ class GrpcPool:
         self._progress_of = progress_of
         self._deadlines = Deadlines()
         self._channels: list[Any] = []
-        self._next = 0
+        self._streams: list[int] = []  # under way in each of them
         self._in_flight = 0
         self._down: Outage | None = None
         self._has_connected = False
@@ -56,16 +57,36 @@ class GrpcPool:
 
     async def open(self, count: int) -> None:
         """Open channels for so many requests at once. Failures are left to the requests that will meet them."""
-        import grpc.aio
-
         wanted = min(_MOST_CHANNELS, -(-max(1, count) // _STREAMS_PER_CHANNEL))
-        self._channels += [open_channel(self._target, grpc.aio) for _ in range(wanted - len(self._channels))]
+        for _ in range(wanted - len(self._channels)):
+            self._add_channel()
         ready = [asyncio.ensure_future(channel.channel_ready()) for channel in self._channels]
         _, late = await asyncio.wait(ready, timeout=self._limits.connect_s)
         for one in late:
             one.cancel()
         self._has_connected = len(late) < len(ready)
         await self._note_peers()
+
+    def _add_channel(self) -> None:
+        import grpc.aio
+
+        self._channels.append(open_channel(self._target, grpc.aio))
+        self._streams.append(0)
+
+    def _take_channel(self) -> int:
+        """Return the number of the channel with the fewest streams, of those that are connected and not full if any."""
+        import grpc
+
+        def cost(at: int) -> tuple[bool, int]:
+            is_ready = self._channels[at].get_state() is grpc.ChannelConnectivity.READY
+            return not is_ready or self._streams[at] >= _STREAMS_PER_CHANNEL, self._streams[at]
+
+        chosen = min(range(len(self._channels)), key=cost)
+        waiting = any(count == 0 for count in self._streams)
+        if self._streams[chosen] >= _NEARLY_FULL and not waiting and len(self._channels) < _MOST_CHANNELS:
+            self._add_channel()
+            self._channels[-1].get_state(try_to_connect=True)
+        return chosen
 
     async def _note_peers(self) -> None:
         """Note the addresses of the server. grpcio does not tell which of several it is connected to."""
@@ -80,7 +101,7 @@ class GrpcPool:
     def close(self) -> None:
         """Drop every connection."""
         self._deadlines.close()
-        channels, self._channels = self._channels, []
+        channels, self._channels, self._streams = self._channels, [], []
         if channels:
             self._closing = asyncio.ensure_future(_close(channels))
 
@@ -147,8 +168,9 @@ class GrpcPool:
         import grpc
 
         method, metadata = called(head)
-        channel = self._channels[self._next % len(self._channels)]
-        self._next += 1
+        taken = self._take_channel()
+        channel, streams = self._channels[taken], self._streams
+        streams[taken] += 1
         frame = _Frame(exchange)
         try:
             if method.endswith(_STREAM):
@@ -172,6 +194,8 @@ class GrpcPool:
             exchange.fail(Failure(ErrorClass.CLIENT, f"grpcio raised {type(error).__name__}: {error}"))
         else:
             frame.end()
+        finally:
+            streams[taken] -= 1
 
 
 async def _close(channels: Iterable[Any]) -> None:

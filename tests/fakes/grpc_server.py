@@ -38,6 +38,7 @@ class GrpcSim:
     url: str = ""
     requests: list[Any] = field(default_factory=list)  # the messages that came, and their metadata
     metadata: list[dict[str, str]] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)  # the connections that they came by
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, message: bytes, context: grpc.ServicerContext) -> tuple[Any, str | None]:
@@ -46,6 +47,7 @@ class GrpcSim:
         with self._lock:
             self.requests.append(request)
             self.metadata.append(dict(context.invocation_metadata()))
+            self.peers.append(context.peer())
             faulty = self.fault is not None and len(self.requests) % self.every == 0
         if faulty and str(self.fault).startswith("status:"):
             code, _, said = str(self.fault).removeprefix("status:").partition(":")

@@ -78,6 +78,15 @@ def test_streamed_answer_has_the_instants_of_its_messages(raw: bool, states_fina
     assert (sim.metadata[0]["authorization"], sim.metadata[0]["x-team"]) == ("Bearer secret", "a")
 
 
+def test_open_loop_opens_more_connections_before_the_streams_of_one_are_used_up() -> None:
+    with serving_grpc(GrpcSim(tokens=2, ttft_s=1.5)) as sim:
+        requests = tuple(PlannedRequest(index, index * 4_000_000, STREAMED, index) for index in range(180))
+        held = limits(first_token_s=20, stall_s=20, total_s=30, connect_s=5)
+        found = run_stage(target(sim.url), PlannedStage.of("s", None, 250.0, requests), limits=held).requests
+    assert set(found.error_detail) == {None}
+    assert 2 <= len(set(sim.peers)) <= 6  # one for every 64 streams, or 48 where it takes time to connect
+
+
 def test_answer_in_one_piece_is_one_chunk() -> None:
     with serving_grpc() as sim:
         found = columns(sim, WHOLE)
