@@ -459,9 +459,10 @@ def _series(
 ) -> list[Sample]:
     """Return the samples of a model. If none has its name, those of the only model there is; of several, none.
 
-    Dynamo wrote names of models in lower case.
+    Dynamo wrote names of models in lower case. Prometheus drops labels that are empty.
     """
-    series = [sample for sample in by_name.get(name, ()) if labels.items() <= sample.labels.items()]
+    asked = labels.items()
+    series = [one for one in by_name.get(name, ()) if all(one.labels.get(key, "") == text for key, text in asked)]
     if model is None:
         return series
     models = [frozenset(s.labels[key].lower() for key in MODEL_LABELS if key in s.labels) for s in series]

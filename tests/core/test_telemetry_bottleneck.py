@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from benchgate.gate.summary.bottleneck import NOT_KNOWN, bottleneck, parts_of
+from benchgate.gate.summary.replica_figures import replica_figures
 from benchgate.model.deployment import Arm
 from benchgate.model.records import RequestColumns, RequestRecord, TokenSource
 from benchgate.model.run import ClientUse, LoadObservation
-from benchgate.model.telemetry import Counter, Gauge, TelemetryMetric, TelemetrySample, TelemetryWindow
+from benchgate.model.telemetry import Counter, Gauge, Replica, TelemetryMetric, TelemetrySample, TelemetryWindow
+from tests.fakes.measured import SuiteText, measured
 
 S = 1_000_000_000
 REQUESTS = 10
@@ -71,6 +73,27 @@ def test_a_full_cache_with_a_queue_or_with_requests_thrown_out_is_the_bottleneck
     roomy = bottleneck([window(served(3, 1, 1), {Gauge.KV_USAGE: 0.97, Gauge.WAITING: 0.0})], [execution()], None)
     assert (thrown_out.name, full.name, roomy.name) == ("KV cache", "KV cache", "queue")
     assert "97.0 %" in full.why
+
+
+def test_requests_that_waited_at_another_moment_did_not_wait_for_the_cache() -> None:
+    later = replace(execution(), block=1)
+    full = window(served(3, 1, 1), {Gauge.KV_USAGE: 0.97, Gauge.WAITING: 0.0})
+    waiting = replace(window(served(3, 1, 1), {Gauge.KV_USAGE: 0.2, Gauge.WAITING: 40.0}), block=1)
+    assert bottleneck([full, waiting], [execution(), later], None).name == "queue"
+
+
+def test_a_replica_that_had_nothing_to_do_for_most_of_a_stage_ran_little_on_average() -> None:
+    def looks(*running: float) -> tuple[TelemetrySample, ...]:
+        samples = (TelemetrySample(at + 1.0, {Gauge.RUNNING: value}) for at, value in enumerate(running))
+        return (TelemetrySample(0, {}), *samples, TelemetrySample(10, {}))
+
+    replicas = tuple(
+        Replica(name, None, looks(*own)) for name, own in (("a", (4.0,) * 6), ("b", (0.0, 0.0, 0.0, 0.0, 0.0, 4.0)))
+    )
+    whole = replace(window(), readings=looks(4.0, 4.0, 4.0, 4.0, 4.0, 8.0), replicas=replicas)
+    evidence = replace(measured(SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()), telemetry=(whole,))
+    means = {one.name: one.running_mean for one in replica_figures(evidence)}
+    assert means == {"a": 4.0, "b": pytest.approx(4 / 6)}
 
 
 def test_where_a_server_tells_only_how_many_waited_the_queue_follows_and_the_client_knows_the_rest() -> None:

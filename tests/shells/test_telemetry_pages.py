@@ -110,6 +110,7 @@ def test_engines_behind_a_gateway_are_read_by_the_names_of_the_page() -> None:
 def test_priorities_of_sglang_are_not_added_to_their_total() -> None:
     text = 'sglang:num_queue_reqs{model_name="m",priority=""} 5\nsglang:num_queue_reqs{model_name="m",priority="1"} 5\n'
     assert read_page(text, "m").values == {Gauge.WAITING: 5}
+    assert read_page(text.replace(',priority=""', ""), "m").values == {Gauge.WAITING: 5}  # as Prometheus keeps it
 
 
 @pytest.mark.parametrize(

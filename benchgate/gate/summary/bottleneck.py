@@ -71,17 +71,17 @@ def bottleneck(
 
 
 def _kv_full(windows: Sequence[TelemetryWindow]) -> str | None:
-    preempted = total_change(windows, Counter.PREEMPTIONS)
-    usage, waiting = (
-        max((peak for window in windows if (peak := window.peak(gauge)) is not None), default=None)
-        for gauge in (Gauge.KV_USAGE, Gauge.WAITING)
-    )
-    if preempted:
+    if preempted := total_change(windows, Counter.PREEMPTIONS):
+        usage = max((peak for window in windows if (peak := window.peak(Gauge.KV_USAGE)) is not None), default=None)
         held = "" if usage is None else f", KV cache up to {show_percent(usage)} full"
         return f"{show_number(preempted)} requests were preempted from the KV cache and recomputed{held}"
-    if usage is not None and usage >= KV_FULL and waiting:
-        return f"the KV cache was {show_percent(usage)} full while {show_number(waiting)} requests waited"
-    return None
+    sampled = [reading.values for window in windows for reading in window.busy]
+    together = [(one.get(Gauge.KV_USAGE, 0.0), one.get(Gauge.WAITING, 0.0)) for one in sampled]
+    full = [(usage, waiting) for usage, waiting in together if usage >= KV_FULL and waiting > 0]
+    if not full:
+        return None
+    usage, waiting = max(full, key=lambda one: one[1])
+    return f"the KV cache was {show_percent(usage)} full while {show_number(waiting)} requests waited"
 
 
 def parts_of(windows: Sequence[TelemetryWindow], requests: Sequence[RequestColumns]) -> Parts:

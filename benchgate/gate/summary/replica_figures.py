@@ -42,8 +42,11 @@ def _figures(
     windows: Sequence[TelemetryWindow], names: Collection[str], name: str | None, role: Role | None
 ) -> ReplicaFigures:
     own = [_window_of(window, names) for window in windows]
+    # At the instants at which the whole deployment was at work: one that was idle then had no requests.
+    busy = [{reading.at_s for reading in window.busy} for window in windows]
+    sampled = [one.values for of, at in zip(own, busy, strict=True) for one in of.readings[1:-1] if one.at_s in at]
     running, waiting, usage, mean_usage = (
-        [value for window in own for value in window.during(gauge)]
+        [values[gauge] for values in sampled if gauge in values]
         for gauge in (Gauge.RUNNING, Gauge.WAITING, Gauge.KV_USAGE, Gauge.KV_USAGE_MEAN)
     )
     return ReplicaFigures(
