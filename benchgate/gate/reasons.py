@@ -497,7 +497,7 @@ def noise_notes(comparison: Comparison, suite: Suite) -> tuple[str, ...]:
     notes, run, profile = [], comparison.judged.run, comparison.judged.noise
     if isinstance(comparison, UntiedRuns):
         notes.append("no live baseline: two runs are compared across whatever lay between them")
-        profile = profile or comparison.reference.noise
+        profile = next(iter(comparison.noise_profiles), None)
     if profile is None or Arm.BASELINE not in run.arms:
         return tuple(notes)
     note = f"noise profile of run {profile.run_id}, {format_age(profile.age_at(run.finished_at or run.started_at))} old"
@@ -574,7 +574,7 @@ def check_line(
         two_sided=rule.two_sided,
         steps=tuple(_trace(estimate, outcome, p_values, p_holm, gate.alpha, ids).steps),
         limits_alpha=estimate.look.alpha if estimate.look is not None else None,
-        freedom=estimate.freedom if estimate.freedom != estimate.n - 1 else None,
+        freedom=estimate.freedom_by_side,
     )
 
 

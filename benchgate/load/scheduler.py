@@ -195,7 +195,7 @@ TAIL_UNITS = 16  # a slot: so many begun after the last measured one, the tail i
 
 
 class Steady:
-    """The time in which all foreground classes are in steady state, from its first moment to its last.
+    """The time in which all foreground classes of this worker are in steady state, from its first moment to its last.
 
     No measured request of a closed loop is sent before it. The schedule of an open loop is fixed; its lead is long
     enough for the closed loops beside it (`stage_shard`). A class whose own measured requests are over keeps its load

@@ -69,7 +69,7 @@ class Level:
 
 
 _NS = 1_000_000_000
-_MOST_SLOWER = 2.0  # times its expected length that a class of traffic may take while others are sent beside it
+_MOST_SLOWER = 2.0  # times its mean service time that a class of traffic may take while others are sent beside it
 
 # Returns the request of a number; None for a plain one with a streamed answer of chat or completions.
 FindRequest = Callable[[int], PlannedRequest | None]
@@ -357,11 +357,16 @@ def stage_shard(
         for group in stage.classes
         if group.ramp is not None and (unit_s := _unit_s(group, longest_s)) is not None
     ]
-    lead_s, foreground = max(leads_s, default=0.0), [group for group in stage.classes if not group.background]
-    beside_s = _MOST_SLOWER * max((_expected_s(group, longest_s) for group in foreground), default=0.0)
-    beside_s = beside_s if len(foreground) > 1 else 0.0
+    lead_s = max(leads_s, default=0.0)
+    lasts_s = {group.name: _longest_s(group, longest_s) for group in stage.classes if not group.background}
     parts = tuple(
-        _part(group, _unit_s(group, longest_s if group.concurrency is None else own_s), lead_s, beside_s, salt)
+        _part(
+            group,
+            _unit_s(group, longest_s if group.concurrency is None else own_s),
+            lead_s,
+            max((last_s for name, last_s in lasts_s.items() if name != group.name), default=0.0),
+            salt,
+        )
         for group in stage.classes
     )
     first = [request for group in stage.classes for request in group.requests[:1]]
@@ -380,14 +385,14 @@ def _unit_s(group: PlannedClass, service_s: Mapping[str, float]) -> float | None
     return (service_s[group.name] * len(turns) + sum(turn.think_s for turn in turns)) / conversations
 
 
-def _expected_s(group: PlannedClass, service_s: Mapping[str, float]) -> float:
-    """Return how long the measured requests of a class are expected to take; 0 if unknown."""
+def _longest_s(group: PlannedClass, service_s: Mapping[str, float]) -> float:
+    """Return how long the measured requests of a class may take; 0 if unknown."""
     if (unit_s := _unit_s(group, service_s)) is None:
         return 0.0
     if group.concurrency is None:
-        return group.last_send_ns / _NS + unit_s
+        return group.last_send_ns / _NS + _MOST_SLOWER * unit_s
     per_unit = len(group.sample) / max(1, sum(one.turn is None or one.turn.turn == 0 for one in group.sample))
-    return math.ceil(len(group.requests) / per_unit / group.concurrency) * unit_s
+    return _MOST_SLOWER * math.ceil(len(group.requests) / per_unit / group.concurrency) * unit_s
 
 
 def _part(group: PlannedClass, unit_s: float | None, lead_s: float, beside_s: float, salt: int) -> ClassShare:

@@ -39,7 +39,7 @@ class PastCheck:
     upper: float
     alpha: float  # error probability of each one-sided limit
     n: int  # blocks, items or requests
-    freedom: float | None = None  # degrees of freedom of the limits; None for n - 1
+    freedom: tuple[float | None, float | None] = (None, None)  # degrees of freedom of each limit; None for n - 1
 
 
 @dataclass(frozen=True, slots=True)

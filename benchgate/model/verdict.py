@@ -136,7 +136,7 @@ class CheckResult:
     two_sided: bool = False  # a change in either direction is a regression, with the margin on both sides of 0
     steps: tuple[ArithmeticStep, ...] = ()  # arithmetic, in documents only on request
     limits_alpha: float | None = None  # error of `lower` and of `upper`, if not the verdict's own alpha
-    freedom: float | None = None  # degrees of freedom of these, if not n - 1
+    freedom: tuple[float | None, float | None] = (None, None)  # degrees of freedom of each, None for n - 1
     n_of: int | None = None  # total number, if some were excluded
     waiver: Waiver | None = None  # waiver in effect; `outcome` is that without it
 

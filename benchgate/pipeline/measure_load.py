@@ -39,7 +39,7 @@ from benchgate.plan.model import PlannedBlock, PlannedStage
 from benchgate.plan.salt import other_salt
 from benchgate.plan.schedule import look_stage, warmup_round
 from benchgate.plan.verification import Prompts, with_prompts
-from benchgate.stats.capacity_search import PlannedLook
+from benchgate.stats.capacity_search import LOOK_SHARES, PlannedLook
 from benchgate.store.repository import RunWriter
 from benchgate.suite.load import CAPACITY_STAGE, Capacity, Load, first_round, level_of_stage
 from benchgate.suite.stages import traffic_name
@@ -244,8 +244,8 @@ class LoadMeasurement:
         self._replicas.record(self._writer, "before the capacity search")
         used = {arm: sum(len(one.requests) for one in self._completed.searched if one.arm is arm) for arm in searches}
         for arm, search in searches.items():
-            # Prompts of a look that was interrupted may be in a cache.
-            used[arm] += search.next.requests * self._session if search.next is not None else 0
+            # Prompts of a look that was interrupted may be in a cache; no look is larger than this.
+            used[arm] += self._session * search.settings.look_requests(search.settings.highest, len(LOOK_SHARES) - 1)
         for arm, look in alternate_looks(searches):
             block = searches[arm].executions(look.level)
             drawn_by = [self._suite.seed, block, *([self._session] if self._session else [])]

@@ -400,21 +400,23 @@ def look_rows(
 ) -> tuple[list[RecordedRequest], Sequence[RecordedRequest]] | None:
     """Return the recorded prompts of a look of a capacity search, and those of its ramp; None for synthetic prompts.
 
-    The looks at a side go on through the order of `recorded_rows` after the last block; `used` is how many prompts the
-    side's earlier ones have sent. The ramp has rows that come last, each look others, else the most recently sent.
+    The looks at a side go through the order of `recorded_rows` from its end, for ramps and warm-ups of the blocks go on
+    after these; `used` is how many prompts the side's earlier looks have sent. The ramp has rows from the middle of
+    what neither has sent, else the most recently sent.
     """
     if (prompts := traffic.workload.prompt_set) is None:
         return None
     rows, order = material.prompts[prompts.name], _order(material.prompts[prompts.name], seed)
     users = [one for one in load.classes() if one.workload.prompt_set == prompts]
-    first = sum(first_round_of(load.warmup, one) + load.blocks * one.schedule.requests for one in users) + used
-    here = [int(order[(first + step) % len(rows)]) for step in range(traffic.schedule.requests)]
-    unsent = order[max(0, first + len(here)) :][::-1]
+    sent = sum(first_round_of(load.warmup, one) + load.blocks * one.schedule.requests for one in users)
+    count, last = traffic.schedule.requests, len(rows) - 1 - used
+    here = [int(order[(last - step) % len(rows)]) for step in range(count)]
+    unsent = order[sent : max(0, last + 1 - count)]
     if len(unsent):
-        return [rows[at] for at in here], [rows[at] for at in np.roll(unsent, -used)]
-    sent = {*here}
-    before = [int(order[(first - 1 - step) % len(rows)]) for step in range(len(rows))]
-    return [rows[at] for at in here], [rows[at] for at in before if at not in sent] or list(rows)
+        return [rows[at] for at in here], [rows[at] for at in np.roll(unsent, -(len(unsent) // 2))]
+    before = [int(order[(last + 1 + step) % len(rows)]) for step in range(len(rows))]
+    own = {*here}
+    return [rows[at] for at in here], [rows[at] for at in before if at not in own] or list(rows)
 
 
 def _classes_sharing_prompts(load: Load, traffic: TrafficClass) -> tuple[list[TrafficClass], int]:

@@ -330,6 +330,7 @@ def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...
 
 POOL_UNITS = 4  # Distinct requests, or conversations, per slot of a closed loop. They repeat when more are needed.
 _STREAM = 0x5A3_7EAD  # random stream of the ramp
+_MOST_OF_A_TAIL = 100_000  # requests, which are all made beforehand
 _LONGEST_TAIL = 3.0  # times the measured schedule of an open loop
 _LEAST_TAIL = 5.0  # service times for which an open loop at least continues after its last measured request
 _CLOSED_LEAD = 2.5  # service times until every slot of a closed loop has begun and completed a request
@@ -374,12 +375,13 @@ class Ramp:
         Those before `lead_s` come first. The measured schedule begins there and has its last arrival `last_ns` later.
         Then the process continues for the lead's number of service times, at least five, and until `least_s` after its
         first one: other classes of the stage may be measured for longer. It is at most three times as long as what is
-        measured.
+        measured, and has about 100,000 requests at most.
         """
         schedule = self.group.traffic.schedule
         assert schedule.mean_rps is not None, "an open loop at a level rate"
         last_s = last_ns * 1e-9
-        tail_s = max(max(self.service_times, _LEAST_TAIL) * service_s, min(least_s - last_s, _LONGEST_TAIL * last_s))
+        most_s = min(_LONGEST_TAIL * last_s, _MOST_OF_A_TAIL / schedule.mean_rps)
+        tail_s = max(max(self.service_times, _LEAST_TAIL) * service_s, min(least_s - last_s, most_s))
         return self._drawn(ramp_offsets_ns(schedule.process, schedule.mean_rps, lead_s, tail_s, last_ns, self.seeds))
 
     def _drawn(self, offsets: Sequence[int | None]) -> tuple[PlannedRequest, ...]:

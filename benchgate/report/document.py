@@ -240,8 +240,8 @@ def _check(check: CheckResult) -> dict[str, object]:
         document["two_sided"] = True
     if check.limits_alpha is not None:
         document["limits_alpha"] = json_number(check.limits_alpha)
-    if check.freedom is not None:
-        document["freedom"] = json_number(check.freedom)
+    if check.freedom != (None, None):
+        document["freedom"] = [json_number(one) for one in check.freedom]
     if check.n_of is not None:
         document["n_of"] = check.n_of
     if check.waiver is None:

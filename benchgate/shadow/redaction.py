@@ -382,11 +382,14 @@ def _spans_in(text: str, spans: Spans) -> list[tuple[int, int]]:
 
     There the letter of the escape would be taken for a part of what follows it.
     """
-    if not (letters := {match.end() - 1 for match in _ESCAPED.finditer(text)}):
+    letters = {match.end() - 1 for match in _ESCAPED.finditer(text)} if '"' in text else set()
+    if not letters:
         return list(spans(text))
     own = ((start + (start in letters), end) for start, end in spans(text))
     joined: list[tuple[int, int]] = []
     for start, end in sorted([*own, *spans(_ESCAPED.sub(r"\1  ", text))]):
+        if start >= end:
+            continue
         if joined and start < joined[-1][1]:
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
         else:

@@ -74,7 +74,8 @@ def _powers(*parts: tuple[float, EstimateWithLimits]) -> EstimateWithLimits | No
 class ChainLink:
     """Regression in one comparison with its limits, each wrong with probability `alpha`, from `n` observations.
 
-    `freedom` are the degrees of freedom of the limits, None for n - 1: where `n` is of requests, those of their blocks.
+    `freedom` are the degrees of freedom of each limit, None for n - 1. Where `n` is of requests, a t limit over their
+    blocks has those of the blocks, and a binomial one nearly those of a normal deviate.
     """
 
     regression: float
@@ -82,18 +83,19 @@ class ChainLink:
     alpha: float
     n: int
     source: str = "a link"  # where it was measured: `this run`
-    freedom: float | None = None
+    freedom: tuple[float | None, float | None] = (None, None)
 
     @property
-    def known_freedom(self) -> float:
-        """The degrees of freedom of the limits."""
-        return self.n - 1 if self.freedom is None else self.freedom
+    def known_freedom(self) -> tuple[float, float]:
+        """The degrees of freedom of the lower and of the upper limit."""
+        lower, upper = self.freedom
+        return self.n - 1 if lower is None else lower, self.n - 1 if upper is None else upper
 
     @property
     def errors(self) -> tuple[float, float]:
         """Standard errors downwards and upwards: the distance to each limit over t(1-alpha, freedom)."""
-        quantile = t_ppf(1 - self.alpha, self.known_freedom)
-        return (self.regression - self.limits.lower) / quantile, (self.limits.upper - self.regression) / quantile
+        lower_t, upper_t = (t_ppf(1 - self.alpha, freedom) for freedom in self.known_freedom)
+        return (self.regression - self.limits.lower) / lower_t, (self.limits.upper - self.regression) / upper_t
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,8 @@ def sum_chain(
     if trace is not None:
         for link, (down, up) in zip(links, errors, strict=True):
             distance = f"distance to the limits {digits(link.limits.lower)} and {digits(link.limits.upper)}"
-            over = f"{distance} over t({digits(1 - link.alpha)}, {digits(link.known_freedom)})"
+            freedom_of = " and ".join(dict.fromkeys(map(digits, link.known_freedom)))
+            over = f"{distance} over t({digits(1 - link.alpha)}, {freedom_of})"
             how = f"standard errors {digits(down)} down and {digits(up)} up: {over}"
             trace.made(f"regression in {link.source}", how, link.regression)
         trace.made("sum of the regressions", " + ".join(digits(link.regression) for link in links), total)
@@ -134,10 +137,12 @@ def sum_chain(
         variances = [pair[side] ** 2 for pair in errors]
         variance, freedom = sum(variances), 1.0
         if shared:
-            error, freedom = sum(pair[side] for pair in errors), min(link.known_freedom for link in links)
+            error, freedom = sum(pair[side] for pair in errors), min(link.known_freedom[side] for link in links)
         elif variance > 0:
             error = math.sqrt(variance)
-            freedom = variance**2 / sum(v**2 / link.known_freedom for v, link in zip(variances, links, strict=True))
+            freedom = variance**2 / sum(
+                v**2 / link.known_freedom[side] for v, link in zip(variances, links, strict=True)
+            )
         else:
             error = 0.0
         quantile = t_ppf(1 - alpha, freedom)

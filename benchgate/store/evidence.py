@@ -362,12 +362,13 @@ def _check(check: Mapping[str, Any], alpha: float) -> PastCheck | None:
     is_valid = check["outcome"] != Outcome.INVALID.value  # it may have been advisory; its numbers are kept
     if not is_valid or check["scale"] == Scale.ABSOLUTE.value or len(known) < len(numbers):
         return None
+    lower, upper = check.get("freedom") or (None, None)
     return PastCheck(
         id=check["id"],
         unit=Unit(check["unit"]),
         scale=Scale(check["scale"]),
         alpha=float(check.get("limits_alpha", alpha)),
         n=check["n"],
-        freedom=check.get("freedom"),
+        freedom=(lower, upper),
         **known,
     )

@@ -11,7 +11,7 @@ from benchgate.model.arrivals import ArrivalProcess
 from benchgate.plan.arrivals import ramp_offsets_ns
 from benchgate.plan.model import Material, PlannedClass, RampSource, RecordedRequest
 from benchgate.plan.requests import POOL_UNITS
-from benchgate.plan.schedule import Plan, look_stage, make_plan
+from benchgate.plan.schedule import Plan, look_stage, make_plan, warmup_round
 from benchgate.stats.capacity_search import PlannedLook
 from tests.core.test_workload_plan import planned, suite
 
@@ -126,8 +126,8 @@ def test_ramp_of_a_file_that_one_block_sends_as_a_whole_sends_it_too() -> None:
     assert len(ramp) == 8
 
 
-@pytest.mark.parametrize(("rows", "all_apart"), [(400, True), (160, False)])
-def test_looks_of_a_search_go_on_through_a_file_after_the_blocks(rows: int, all_apart: bool) -> None:
+@pytest.mark.parametrize(("rows", "all_apart"), [(600, True), (165, False)])
+def test_looks_of_a_search_measure_rows_of_a_file_that_nothing_else_has_sent(rows: int, all_apart: bool) -> None:
     material, search = recorded(rows), {"over": "concurrency", "from": 1, "to": 64}
     asked = suite({"prompts": "file", "output": 4}, {"requests": 20}, capacity=search)
     load = asked.load
@@ -145,8 +145,15 @@ def test_looks_of_a_search_go_on_through_a_file_after_the_blocks(rows: int, all_
     everything = [prompt for part in (*blocks, *measured) for prompt in part]
     assert len(set(everything)) == len(everything) == 160
     assert not any(set(ramp) & set(look) for ramp, look in zip(ramps, measured, strict=True))
-    aside = [prompt for ramp in ramps for prompt in ramp]
-    assert (len(set(aside)) == len(aside) and not set(aside) & set(everything)) is all_apart
+    beside = {prompt for block in (0, 1) for prompt in contents(ramp_of(only(plan, block)).pool())}
+    again = warmup_round(load, plan, load.sweep[0].name, 1, {"": 20}).only.requests
+    aside = {
+        *beside,
+        *contents(again),
+        *contents(plan.warmup[0].only.requests),
+        *(one for ramp in ramps for one in ramp),
+    }
+    assert (not aside & {one for look in measured for one in look}) is all_apart
 
 
 @pytest.mark.parametrize("process", ["constant", "poisson", "gamma"])

@@ -48,11 +48,11 @@ def test_limits_over_blocks_of_requests_have_the_freedom_of_the_blocks() -> None
     values = 0.009 + 0.006 * math.sqrt(5) * apart / np.std(apart, ddof=1)
     test = paired_t(values, 3.4e-4)
     assert test is not None
-    links = [ChainLink(test.mean, test.limits, 3.4e-4, 5000, freedom=4)] * 6
+    links = [ChainLink(test.mean, test.limits, 3.4e-4, 5000, freedom=(4, 4))] * 6
     found = sum_chain(links, 0.05)
     assert found.errors == pytest.approx((math.sqrt(6) * test.sd / math.sqrt(5),) * 2)
     assert found.p_value == pytest.approx(float(scipy_stats.t.sf(found.regression / found.errors[0], 24)))
-    assert found.p_value < 0.001 < sum_chain([replace(one, freedom=None) for one in links], 0.05).p_value
+    assert found.p_value < 0.001 < sum_chain([replace(one, freedom=(None, None)) for one in links], 0.05).p_value
 
 
 def test_links_of_one_sample_are_as_sure_as_their_sum_over_it() -> None:

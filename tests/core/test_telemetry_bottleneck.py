@@ -92,7 +92,7 @@ def test_a_replica_that_had_nothing_to_do_for_most_of_a_stage_ran_little_on_aver
     )
     whole = replace(window(), readings=looks(4.0, 4.0, 4.0, 4.0, 4.0, 8.0), replicas=replicas)
     evidence = replace(measured(SuiteText([{"metric": "ttft", "margin": "10%"}]).suite()), telemetry=(whole,))
-    means = {one.name: one.running_mean for one in replica_figures(evidence)}
+    means = {one.replica: one.running_mean for one in replica_figures(evidence)}
     assert means == {"a": 4.0, "b": pytest.approx(4 / 6)}
 
 

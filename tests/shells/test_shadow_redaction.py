@@ -94,7 +94,7 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
             r'See {"a": "Hi\n+49 170 1234567\tAKIAIOSFODNN7EXAMPLE\nann@x.org, ann@x.org\r\nDE89370400440532013000"}',
             r'See {"a": "Hi\n<PHONE_1>\t<KEY_1>\n<EMAIL_1>, <EMAIL_1>\r\n<IBAN_1>"}',
         ),
-        (r"in C:\temp\new@x.org and \\nan@x.org", r"in C:\temp\n<EMAIL_1> and \\<EMAIL_2>"),
+        (r"in C:\temp\new@x.org and \\nan@x.org", r"in C:\temp\<EMAIL_1> and \\<EMAIL_2>"),
         (r'{"password": "ab\ncd ef", x', r'{"password": "<KEY_1>", x'),
     ],
 )

@@ -64,15 +64,20 @@ def test_promoting_runs_before_this_one_are_its_history_with_their_numbers(store
     assert silent.id not in {past.run_id, *(one.run_id for one in evidence.attempts)}
 
 
-def test_history_keeps_the_degrees_of_freedom_of_limits_over_blocks(store: Store) -> None:
-    suite = SuiteText([{"metric": "error_rate", "margin": "5 points"}], blocks=6, requests=40).suite()
-    evidence = measured(suite, Effect(failed=2), Effect(failed=1), noise=Noise(cv=0.02))
+def test_history_keeps_the_degrees_of_freedom_of_limits_over_groups_of_blocks(store: Store) -> None:
+    """Of 20 requests a block, three blocks make one p95; a binomial limit of failures has those of its requests."""
+    lines: list[dict[str, object]] = [
+        {"metric": "ttft", "statistic": "p95", "margin": "50%"},
+        {"metric": "error_rate", "margin": "5 points"},
+    ]
+    suite = SuiteText(lines, blocks=8, requests=20).suite()
+    evidence = measured(suite, Effect(failed=0), noise=Noise(cv=0.02))
     verdict = judge(suite, evidence)
     run = write_run(store)
     store.save_verdict(run.id, {**verdict_document(evidence.run, verdict), "run": {"id": run.id}, "outcome": "PASS"})
     (past,) = store.evidence(judged_later(store)).history
-    (check,) = past.checks.values()
-    assert (check.n, check.freedom, verdict.checks[0].freedom) == (240, 5.0, 5.0)
+    assert [(one.n, one.freedom) for one in past.checks.values()] == [(8, (1.0, 1.0)), (160, (None, None))]
+    assert [check.freedom for check in verdict.checks] == [(1.0, 1.0), (None, None)]
 
 
 def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_good(store: Store) -> None:

@@ -169,6 +169,10 @@ def against_baseline(
     trace_widest(trace, "the widest of the three intervals on each side; the larger p-value", limits, p_value)
     estimate.limits, estimate.p_value = limits, p_value
     estimate.freedom = None if limits == pooled else test.freedom
+    estimate.freedom_by_side = (
+        test.freedom if limits.lower == test.limits.lower else None,
+        test.freedom if limits.upper == test.limits.upper else None,
+    )
 
 
 def _take_shares(estimate: Estimate, theirs: Counts, ours: Counts) -> None:

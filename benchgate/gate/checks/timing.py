@@ -249,6 +249,8 @@ def apply_test(estimate: Estimate, test: Test, allowed: Allowance) -> None:
     plain = test(0.0, margin, 1, trace)
     estimate.value, estimate.limits, estimate.p_value = plain.mean, plain.limits, plain.p_value
     estimate.freedom = plain.freedom
+    if plain.freedom != estimate.n - 1:
+        estimate.freedom_by_side = (plain.freedom, plain.freedom)
     if estimate.rule.two_sided:
         opposite = Trace()
         falling = test(0.0, margin, -1, opposite)

@@ -475,7 +475,7 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
             by_chance = len(regions) > len(parts)  # of a few requests, one may fail so
             if failed > max(_MANY_FAILED * of, by_chance):
                 what = f"{failed} of {of} requests of the {arm.value} failed (bound {_MANY_FAILED:.0%})"
-                return _uncounted(run, place, region, arm, what)
+                return _uncounted(run, place, region, arm, what, "counts")
         (baseline_failed, total), (failed, of) = (
             _uncounted_failures(run, suite, place, parts, arm, only_limited=True) for arm in Arm
         )
@@ -483,17 +483,17 @@ def failures_judged(run: Evidence, suite: Suite) -> Violation | NotApplicable | 
             continue
         if poisson_rates_p(failed, of, baseline_failed, total) <= suite.gate.alpha / (len(regions) + len(together)):
             what = f"{failed} of {of} requests of the candidate failed, {baseline_failed} of {total} of the baseline"
-            return _uncounted(run, place, region, Arm.CANDIDATE, what)
+            return _uncounted(run, place, region, Arm.CANDIDATE, what, "limits")
     return None
 
 
-def _uncounted(run: Evidence, place: TrafficClass, region: str | None, arm: Arm, what: str) -> Violation:
+def _uncounted(run: Evidence, place: TrafficClass, region: str | None, arm: Arm, what: str, does: str) -> Violation:
     name = region_name(place.name, region)
     why = most_common_failure(load_of(run, name, arm).values())
     where = f"stage: {place.stage}" + (f", class: {place.class_name}" if place.class_name else "")
     where += f", region: {region}" if region is not None else ""
     check = f"{{metric: error_rate, {where}, margin: 1 point}}"
-    reason = f"stage {name}: {what}, and no required check counts them ({why})"
+    reason = f"stage {name}: {what}, and no required check {does} them ({why})"
     return Violation(reason, f"add the check {check}, and find in the report why they failed")
 
 

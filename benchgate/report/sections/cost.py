@@ -87,8 +87,8 @@ def cost_lines(rows: Sequence[StageRow], unlike: str | None = None) -> tuple[str
     """Return, without full stops, which level's price counts and what the candidate changes there.
 
     That level has most output tokens among those at which the candidate's goodput is shown to reach its target: the
-    fullest use, and the one that `benchgate frontier` compares at. A fleet that must withstand arrivals is sized by
-    another one where rates were offered; that one is named. Returns nothing without a price.
+    fullest use, and the one that `benchgate frontier` compares at. Where rates were offered, the highest at which
+    that is shown is named too. Returns nothing without a price.
     """
     return tuple(_lines(rows, unlike)) if any(row.deployment.has_price for row in rows) else ()
 
