@@ -256,19 +256,24 @@ class Sampler:
         taken, last_scrape = list[tuple[TelemetrySample, _Parsed]](), None
         for number, (snapshot, one) in enumerate(zip(snapshots.taken, parsed, strict=True)):
             at_s, is_edge = max(0.0, times_s[number]), number in (0, len(parsed) - 1)
+            beside, values, marker = dict(one.accelerators), dict(one.values), one.marker
+            if snapshot.client_load is not None:
+                beside[Gauge.CLIENT_LOAD] = snapshot.client_load
             if not is_edge:
                 at_s = times_s[number] - one.age_s
+                if one.scrape is not None and beside and times_s[number] >= 0:
+                    # What a Prometheus has is as old as its last scrape, and the rest was read now.
+                    taken.append((TelemetrySample(times_s[number], beside), _Parsed()))
+                    beside = {}
                 if at_s < 0 or (one.scrape is not None and one.scrape == last_scrape):
                     continue
             last_scrape = one.scrape
-            values, marker = one.values | one.accelerators, one.marker
             if self._combines:
                 pages = {name: one.replicas.get(name) for name in names}
                 values |= combine_replicas([(roles.get(n), page.values if page else {}) for n, page in pages.items()])
                 marker = join_markers([page.marker if page else None for page in pages.values()])
-            if snapshot.client_load is not None:
-                values[Gauge.CLIENT_LOAD] = snapshot.client_load
-            taken.append((TelemetrySample(at_s, values, marker), one))
+            taken.append((TelemetrySample(at_s, values | beside, marker), one))
+        taken[1:-1] = sorted(taken[1:-1], key=lambda pair: pair[0].at_s)
         has_values = any(one.values or one.accelerators or one.replicas for one in parsed)
         engines = {engine for one in parsed for engine in one.engines}
         replicas = [

@@ -228,6 +228,28 @@ def test_energy_ends_with_the_stage_and_not_with_the_scrape_after_it() -> None:
     assert seen.energy_j == pytest.approx(100 * seen.ended_s, rel=0.2), seen.problems
 
 
+def test_power_is_sampled_every_second_however_seldom_prometheus_scrapes() -> None:
+    """It doubles after a second and a half, which the one scrape of the stage does not see."""
+    watts, began_s = "DCGM_FI_DEV_POWER_USAGE", list[float]()
+
+    def export(_: Received) -> Iterable[Step]:
+        drawn = 600 if began_s and time.monotonic() - began_s[0] > 1.5 else 300
+        body = f'# TYPE {watts} gauge\n{watts}{{gpu="0"}} {drawn + time.monotonic() % 1}\n'.encode()
+        yield b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+    def load() -> None:
+        began_s.append(time.monotonic())
+        time.sleep(3.2)
+
+    with serve_sim(SIM) as sim, scraping(2.5, a=sim) as server, ScriptedServer(export) as exporter:
+        seen = window(
+            load, metrics={"prometheus": server.url, "selector": '{job="vllm"}'}, gpu=f"{exporter.url}/metrics"
+        )
+    powers = seen.during(Gauge.GPU_POWER)
+    assert len(powers) >= 3 and min(powers) < 302 and max(powers) > 598
+    assert [one.at_s for one in seen.readings] == sorted(one.at_s for one in seen.readings)
+
+
 @pytest.mark.parametrize("replicas", [0, 2])
 def test_energy_begins_and_ends_with_the_load_on_every_page(replicas: int) -> None:
     """Each draws 100 W all the time, also while the load generator prepares requests and decodes answers."""
