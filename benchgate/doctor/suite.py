@@ -108,7 +108,7 @@ def _deployment_symptoms(
 ) -> Iterator[Symptom]:
     where = show_address(target.url)
     listing = list_models(target, within_s=within_s)
-    if listing.fault is not None:
+    if listing.fault is not None and listing.fault.trouble is not Trouble.AUTH:  # a key may be for completions alone
         yield _faulty(name, where, listing.fault)
         return
     yield from _connection_symptoms(name, spec, target, listing)

@@ -247,7 +247,8 @@ def _bring_up(
                 may_start=spec.is_started or spec.ready is not None or "ready_s" in limits.model_fields_set,
                 waiting=work.progress.status,
             )
-            facts = facts or reported
+            facts = facts or (reported if adapter is None else {})
+        facts = facts or server_facts(target)  # no workload is of the model itself
         replicas.add(spec, target)
         replicas.require_all(arm, limits.ready_s)
     except (EmbeddedError, TargetError) as fault:

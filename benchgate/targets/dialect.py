@@ -293,7 +293,8 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
         url = base_address(resolve_secret(spec.url or "", environment))
     except ValueError as exc:
         raise UsageError(f"the address that the suite refers to {exc}") from None
-    if spec.tls is not None and not url.startswith("https:"):
+    encrypted = url.startswith("https:") or (spec.grpc or "").startswith("grpcs:")
+    if spec.tls is not None and not encrypted:
         raise UsageError("`tls` is for https, and the address that the suite refers to is none; correct one of them")
     proxy = None
     if spec.proxy is not None:
@@ -316,7 +317,7 @@ def target_of(arm: Arm, spec: DeploymentSpec, environment: Mapping[str, str], fo
         hides_url=reference_name(spec.url or "") is not None,
         grpc=spec.grpc,
     )
-    if url.startswith("https:"):
+    if encrypted:
         tls_context(target.route)
     return target
 

@@ -20,12 +20,12 @@ class _Sign(NamedTuple):
     value: str | None = None
 
 
-# In this order: LoRAX is a fork of TGI, whose keys it has too.
+# In this order: LoRAX is a fork of TGI, whose keys it has too. LiteLLM's `/health` calls every model behind it.
 _SIGNS = (
     _Sign("lorax", "/info", "eager_prefill"),
     _Sign("tgi", "/info", "docker_label"),
-    _Sign("dynamo", "/health", "instances"),
     _Sign("litellm", "/health/readiness", "db"),
+    _Sign("dynamo", "/health", "instances"),
     _Sign("kserve", "/v2", "name", "kserve"),
 )
 

@@ -90,6 +90,18 @@ def test_sound_deployment_is_asked_a_handful_of_times_and_one_of_ours_never() ->
     assert "a run starts itself" in found["new"].found
 
 
+def test_list_of_models_that_a_key_may_not_read_is_not_needed() -> None:
+    def respond(received: Received) -> Iterator[Step]:
+        if received.path == "/v1/models":
+            yield json_response({"error": {"message": "missing scope model.read"}}, status=403)
+        else:
+            yield from sound(received)
+
+    with ScriptedServer(respond) as server:
+        found = found_of(suite_of(server.url))
+    assert {symptom.state for symptom in found.values()} == {State.OK}, found
+
+
 def test_another_models_name_in_the_answer_is_told_unless_it_is_declared() -> None:
     def named(name: str) -> Any:
         whole = {"model": name, "choices": [{"message": {"content": "a b"}, "finish_reason": "stop"}]}

@@ -75,6 +75,13 @@ def test_engine_is_recognised_by_its_pages_and_reports_its_version(engine: str) 
         assert server_facts(target).get("engine_version") == version
 
 
+def test_litellm_is_recognised_without_a_call_of_the_models_behind_it() -> None:
+    _, pages, _ = SERVERS["litellm"]
+    with serving(pages) as server:
+        assert detect_engine(Target(Arm.CANDIDATE, server.url, "m", DIALECTS["openai"])) == "litellm"
+        assert "/health" not in [received.path for received in server.requests]
+
+
 def test_every_dialect_is_recognised() -> None:
     assert SERVERS.keys() == DIALECTS.keys()
 

@@ -21,7 +21,8 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import ErrorClass, RequestColumns
 from benchgate.model.request import ModelRequest, text_request
 from benchgate.plan.model import ClientCancellation, PlannedRequest, PlannedStage
-from benchgate.targets.dialect import DIALECTS, Target
+from benchgate.suite.deployment import DeploymentSpec
+from benchgate.targets.dialect import DIALECTS, Target, target_of
 from benchgate.targets.discovery import Trouble, try_completion
 from benchgate.targets.endpoints import ask_body
 from benchgate.targets.grpc_messages import decode, encode
@@ -220,6 +221,21 @@ def test_client_that_leaves_has_what_came_until_then() -> None:
         found = run_stage(target(sim.url), PlannedStage.of("s", 1, None, (request,)), limits=limits()).only.left
     assert found.error == (None,)
     assert 4 <= np.diff(found.chunk_start)[0] < 50
+
+
+def test_certificates_may_be_for_the_address_of_grpc_alone() -> None:
+    spec = DeploymentSpec.model_validate(
+        {"url": "http://h:8000", "grpc": "grpcs://h:8001", "model": "m", "tls": {"ca": str(CA)}, "engine": "triton"}
+    )
+    assert target_of(Arm.CANDIDATE, spec, {}, Path()).route.ca == str(CA)
+    load = {
+        "url": "http://h:8000",
+        "model": "m",
+        "engine": "triton",
+        "endpoint": "grpc-infer",
+        "grpc": "grpcs://h:8001",
+    }
+    assert LoadOptions.parse(**load, ca=str(CA), concurrency=1, requests=1, workers="1").route.ca == str(CA)  # type: ignore[arg-type]  # by name
 
 
 def test_channel_with_tls_verifies_the_server() -> None:

@@ -106,11 +106,13 @@ def _is_private(host: str) -> bool:
     return address.is_loopback or (address.is_private and not address.is_link_local)
 
 
-def read_route(server: ServerAddress, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None) -> Route:
+def read_route(
+    server: ServerAddress, grpc: str | None, *, ca: str | None, cert: str | None, key: str | None, proxy: str | None
+) -> Route:
     """Return the way to a server, its files read. Raises UsageError for what does not fit or cannot be used."""
     if key is not None and cert is None:
         raise UsageError("--key belongs to a --cert, which is missing")
-    if (ca or cert) and server.scheme != "https":
+    if (ca or cert) and server.scheme != "https" and not (grpc or "").startswith("grpcs:"):
         raise UsageError(f"--ca and --cert are for https, and the address is {server.shown}; correct one of them")
     if proxy is not None:
         try:
@@ -472,7 +474,7 @@ class LoadOptions:
             api_key=read_api_key(servers, api_key_env, {*open_headers, *secret_headers}, proxy, os.environ),
             open_headers=open_headers,
             secret_headers=secret_headers,
-            route=read_route(server, ca=ca, cert=cert, key=key, proxy=proxy),
+            route=read_route(server, grpc, ca=ca, cert=cert, key=key, proxy=proxy),
             audit=audit,
             warmup=_read("--warmup", lambda text: parse_warmup(int(text) if text.isdecimal() else text), warmup),
         )
