@@ -109,7 +109,7 @@ class Estimate:
     value: float | None = None
     limits: Limits | None = None
     freedom: float | None = None  # degrees of freedom of the limits; None for n - 1
-    freedom_by_side: tuple[float | None, float | None] = (None, None)  # where another interval may be wider on one
+    freedom_by_side: tuple[float | None, float | None] = (None, None)  # of the lower and of the upper limit alone
     p_value: float | None = None
     least: float = 0.0
     margin_text: str | None = None  # the margin in words, where its number alone does not say it

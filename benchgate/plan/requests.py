@@ -374,8 +374,8 @@ class Ramp:
 
         Those before `lead_s` come first. The measured schedule begins there and has its last arrival `last_ns` later.
         Then the process continues for the lead's number of service times, at least five, and until `least_s` after its
-        first one: other classes of the stage may be measured for longer. It is at most three times as long as what is
-        measured, and has about 100,000 requests at most.
+        first one: other classes of the stage may be measured for longer. To wait for them, it lasts at most three times
+        as long as the measured schedule, and has about 100,000 requests at most.
         """
         schedule = self.group.traffic.schedule
         assert schedule.mean_rps is not None, "an open loop at a level rate"
