@@ -191,7 +191,7 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
     """Return the power of a check that is not on load."""
     row, metric = unknown_power(one, suite), one.check.metric
     if metric in ("accuracy", "flips"):
-        return _items_power(row, one, suite, plan, known)
+        return _by_first_look(row, one, suite, plan, known)
     if metric in ("shadow_excess", "shadow_validity", "judge_loss"):
         return _prompts_power(row, one, suite, plan, known)
     if metric in ("kld", "same_top1", "perplexity"):
@@ -206,9 +206,26 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
     return replace(row, note=f"no forecast: {_NO_FORECAST.get(metric, 'nothing is known before the run')}")
 
 
-def _items_power(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
+def _by_first_look(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
+    """Return the power by the items of a load that ends at its first look, as it does where its own checks are decided.
+
+    Only what no look can mend is certain. The same as with all blocks for items that are not among the load's requests.
+    """
+    looks = suite.load.looks if suite.load is not None else ()
+    full = _items_power(row, one, suite, plan, known, len(plan.blocks))
+    if not looks or looks[0] == len(plan.blocks) or not any(map(stage_of_task, one.tasks)):
+        return full
+    first = _items_power(row, one, suite, plan, known, looks[0])
+    ends = f"if the load ends at its first look: all {len(plan.blocks)} blocks have {full.has or 0:,} items"
+    note = "; ".join(filter(None, (first.note, None if full.cannot else first.cannot, ends)))
+    return replace(first, cannot=full.cannot, remedy=full.remedy, note=note)
+
+
+def _items_power(
+    row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise, blocks: int
+) -> CheckPower:
     alpha, margin = suite.gate.alpha, one.check.margin
-    parts = [_planned_items(name, suite, plan) for name in one.tasks]
+    parts = [_planned_items(name, suite, plan, blocks) for name in one.tasks]
     if not parts or any(task.needs is not None for of in parts for task in of):
         return replace(row, note="no forecast: data of its tasks was not read")
     counts = [sum(len(task.rows) for task in of) for of in parts]  # of each task or group
@@ -264,12 +281,13 @@ def _clusters_of(task: PlannedTask) -> list[tuple[str | None, str]]:
     return list(zip(declared, (json.dumps(row, sort_keys=True) for row in task.rows), strict=True))
 
 
-def _planned_items(name: str, suite: Suite, plan: Plan) -> list[PlannedTask]:
-    """Return the tasks of a name in checks; under load (`add@c16`) with the items sent in all blocks."""
+def _planned_items(name: str, suite: Suite, plan: Plan, blocks: int) -> list[PlannedTask]:
+    """Return the tasks of a name in checks; under load (`add@c16`) with the items sent in the first `blocks` blocks."""
     stage = stage_of_task(name)
     if stage is None:
         return [task for task in plan.tasks if name in (task.name, suite.unit_name(task.name))]
-    planned = [r.item for block in plan.blocks for one in block.stages if one.name == stage for r in one.requests]
+    stages = [one for block in plan.blocks[:blocks] for one in block.stages if one.name == stage]
+    planned = [request.item for one in stages for request in one.requests]
     sent = {(item.task, item.item_id) for item in planned if item is not None}
     named = [(verified_name(task.name, stage), task) for task in plan.tasks]
     tasks = [task for known, task in named if name in (known, suite.unit_name(known))]

@@ -123,6 +123,10 @@ class RampSource(Protocol):
     def size(self) -> int:
         """Approximate number of distinct requests of a closed loop's ramp; 0 for an open loop, whose ramp is a time."""
 
+    @property
+    def lead_size(self) -> int:
+        """Approximate least number of requests that a closed loop sends before it is measured; 0 for an open loop."""
+
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
 

@@ -173,6 +173,7 @@ class PlannedLoad:
 
     looks: LookSchedule
     requests: Mapping[str, tuple[int, ...]]
+    may_fail: Mapping[str, tuple[int, ...]]  # with eval items and ramps of closed loops: failures count in all of them
     sessions: Mapping[str, tuple[int, ...]]  # conversations and agent sessions; 0 without any
     forms: Mapping[str, tuple[int, ...]]  # requests of an answer form, which alone have a validity
 
@@ -190,22 +191,27 @@ class PlannedLoad:
 def planned_load(suite: Suite, plan: Plan) -> PlannedLoad | None:
     """Return the blocks of a plan; None without any.
 
-    Requests cancelled on purpose, and eval items, count in no share and no latency.
+    Requests cancelled on purpose count nowhere, eval items and ramps only in shares of failed requests. How many an
+    open loop's ramp sends depends on the servers, and counts as none.
     """
     if suite.load is None or not plan.blocks:
         return None
     looks = suite.load.looks or (len(plan.blocks),)
-    found: list[dict[str, list[int]]] = [{}, {}, {}]
+    found: list[dict[str, list[int]]] = [{}, {}, {}, {}]
     for block in plan.blocks:
         for stage in block.stages:
             for group in stage.classes:
                 if group.background:
                     continue
-                kept = [request for request in group.sample if request.leave is None and request.item is None]
+                stay = [request for request in group.sample if request.leave is None]
+                kept = [request for request in stay if request.item is None]
                 begun = sum(request.turn is not None and request.turn.turn == 0 for request in group.sample)
-                numbers = len(kept), begun, sum(request.ask.requests_form for request in kept)
+                ramp = 0 if group.ramp is None else group.ramp.lead_size
+                sampled = len(kept), len(stay), begun, sum(request.ask.requests_form for request in kept)
+                numbers = [round(number * group.per_sampled) for number in sampled]
+                numbers[1] += ramp
                 for each, number in zip(found, numbers, strict=True):
-                    each.setdefault(stage.observed_as(group), []).append(round(number * group.per_sampled))
+                    each.setdefault(stage.observed_as(group), []).append(number)
     tails = look_alphas([look / looks[-1] for look in looks], suite.gate.alpha)
     for each in found:  # of the region with the fewest
         each |= {
@@ -221,6 +227,8 @@ def load_power(number: int, one: JudgedCheck, suite: Suite, blocks: PlannedLoad,
     """Return the power of a check on load; `number` selects its own random stream."""
     if one.check.metric == "validity":
         blocks = replace(blocks, requests=blocks.forms)
+    if one.check.metric in ("error_rate", "rejected"):
+        blocks = replace(blocks, requests=blocks.may_fail)
     if one.check.metric not in SESSION_METRICS:
         return _load_power(number, one, suite, blocks, known)
     found = _load_power(number, one, suite, replace(blocks, requests=blocks.sessions), known)  # one value each
@@ -392,6 +400,7 @@ def _slo_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known: Kn
     """Return the power of an SLO of a latency or a rate, and check that its quantile can have an upper limit."""
     check, slower, tail = one.check, not METRICS[one.check.metric].higher_is_better, blocks.last_tail
     row = replace(row, n_unit="blocks", has=blocks.most, measure="ratio")
+    values = max(blocks.most // _blocks_per_value(one, blocks), 1)  # as many as the spread's own
     requests = blocks.requests.get(one.stage or "")
     if one.statistic in QUANTILES and requests is not None:
         needs = min_n_for_upper_limit(QUANTILES[one.statistic], tail)
@@ -402,8 +411,8 @@ def _slo_power(row: CheckPower, one: JudgedCheck, blocks: PlannedLoad, known: Kn
     cv = assumed_cv(one.statistic) if spread is None else max(spread.cv_run, _LEAST_SD)
     return replace(
         row,
-        sees_80=_to_ratio(minimum_detectable_regression(blocks.most, cv, alpha=tail, power=0.8), slower=slower),
-        sees_95=_to_ratio(minimum_detectable_regression(blocks.most, cv, alpha=tail, power=0.95), slower=slower),
+        sees_80=_to_ratio(minimum_detectable_regression(values, cv, alpha=tail, power=0.8), slower=slower),
+        sees_95=_to_ratio(minimum_detectable_regression(values, cv, alpha=tail, power=0.95), slower=slower),
         spread=cv,
         source="assumed" if spread is None else known.noise_source,
         measured=spread is not None and known.calibrated and spread.n >= _ENOUGH_PAIRS,
@@ -466,7 +475,7 @@ def budget_power(suite: Suite, blocks: PlannedLoad | None) -> Iterator[PowerRow]
             measure="share",
             n_unit="requests",
         )
-        requests = blocks.requests.get(place.name)
+        requests = (blocks.may_fail if budget.metric == "error_rate" else blocks.requests).get(place.name)
         if place.is_background or not requests or min(requests) == 0:
             yield PowerRow(replace(row, note="no forecast: the number of requests is not known"))
         else:

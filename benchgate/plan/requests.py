@@ -363,6 +363,11 @@ class Ramp:
             turns = sum(len(one.calls) for one in sessions) / len(sessions)
         return round(POOL_UNITS * (schedule.concurrency or 0) * turns)
 
+    @property
+    def lead_size(self) -> int:
+        """Approximate least number of requests that a closed loop sends before it is measured; 0 for an open loop."""
+        return round(self.size * _CLOSED_LEAD / POOL_UNITS)
+
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""
         if not self.group.traffic.is_listed:

@@ -26,7 +26,7 @@ def budgeted(requests: int = 60, *, load: dict[str, object] | None = None, gate:
             "slo": {"ttft": "200ms"},
             "load": {
                 "workload": {"input": "8 tokens", "output": "10 tokens"},
-                "sweep": [{"stage": "c4", "concurrency": 4, "requests": requests}],
+                "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": requests}],
                 **(load or {"blocks": 10}),
             },
             "gate": {"allow_underpowered": gate, "checks": [{"metric": "error_rate", "max": "5%"}]},

@@ -30,6 +30,7 @@ from tests.fakes.measured import Noise, measured
 
 Line = dict[str, Any]
 ERRORS: Line = {"metric": "error_rate", "max": "5%"}
+OPEN: Line = {"stage": "c4", "rate": "4/s", "ramp": 0}  # all that it sends is measured
 TTFT: Line = {"metric": "ttft", "margin": "10%"}
 
 
@@ -37,7 +38,7 @@ def load_suite(*checks: Line, load: Line | None = None, gate: Line | None = None
     written: Line = {
         "workload": {"input": "8 tokens", "output": "10 tokens"},
         "blocks": 10,
-        "sweep": [{"stage": "c4", "concurrency": 4, "requests": 60}],
+        "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": 60}],
         **(load or {}),
     }
     return Suite.model_validate(
@@ -87,7 +88,7 @@ def test_a_latency_sees_needs_and_passes_what_the_tables_say() -> None:
 def test_what_it_says_of_an_equal_candidate_is_what_the_gate_does() -> None:
     """The whole decision over made-up runs of an equal candidate, each judged at the last look."""
     cv = 0.05
-    load = {"blocks": None, "looks": [4, 8], "sweep": [{"stage": "c4", "concurrency": 4, "requests": 6}]}
+    load = {"blocks": None, "looks": [4, 8], "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": 6}]}
     suite = load_suite({"metric": "e2e", "margin": "10%"}, {"metric": "error_rate", "max": "50%"}, load=load)
     row = only(suite, known=calibrated(NoiseSpread("e2e", "p50", "c4", cv, 2**0.5 * cv, 10)))
     runs = [measured(suite, noise=Noise(cv=cv, seed=seed)) for seed in range(50)]
@@ -105,7 +106,7 @@ def test_what_it_says_of_an_equal_candidate_is_what_the_gate_does() -> None:
 def test_what_it_says_of_shares_is_what_the_gates_limits_do(
     misses: float, margin: float, requests: int, blocks: int
 ) -> None:
-    load = {"blocks": blocks, "sweep": [{"stage": "c4", "concurrency": 4, "requests": requests}]}
+    load = {"blocks": blocks, "sweep": [{**OPEN, "requests": requests}]}
     check = {"metric": "goodput" if misses == 0.05 else "error_rate", "margin": f"{margin * 100:g} points"}
     told_so = only(load_suite(check, ERRORS, load=load)).passes
     drawn = np.random.default_rng(6).binomial(requests, misses, size=(300, 2, blocks))
@@ -122,7 +123,7 @@ def test_what_it_says_of_shares_is_what_the_gates_limits_do(
 
 @pytest.mark.parametrize(("blocks", "requests"), [(5, 50), (10, 100)])
 def test_the_smallest_loss_of_a_share_is_shown_as_often_as_is_said(blocks: int, requests: int) -> None:
-    load = {"blocks": blocks, "sweep": [{"stage": "c4", "concurrency": 4, "requests": requests}]}
+    load = {"blocks": blocks, "sweep": [{**OPEN, "requests": requests}]}
     loss = only(load_suite({"metric": "error_rate", "margin": "10 points"}, ERRORS, load=load)).sees_80
     assert loss is not None
     drawn = np.random.default_rng(7).binomial(requests, [[0.01], [0.01 + loss]], size=(600, blocks, 2, 1))[..., 0]
@@ -158,7 +159,7 @@ def test_a_change_either_way_takes_more_than_one_for_the_worse() -> None:
 @pytest.mark.slow
 def test_blocks_of_few_requests_are_taken_together_for_a_high_quantile() -> None:
     def p99(requests: int, metric: str = "ttft", **load: Any) -> CheckPower:
-        sweep = [{"stage": "c4", "concurrency": 4, "requests": requests}]
+        sweep = [{**OPEN, "requests": requests}]
         check = {"metric": metric, "statistic": "p99", "margin": "20%"}
         return only(load_suite(check, ERRORS, load={"blocks": None, "sweep": sweep, **load}))
 
@@ -291,9 +292,7 @@ def test_so_few_requests_that_none_may_miss_and_still_nothing_is_shown(check: Li
     workload: Line = {"input": "8 tokens", "output": "10 tokens"}
     if check["metric"] == "validity":
         workload["schema"] = {"type": "object"}
-    suite = load_suite(
-        check, ERRORS, load={"workload": workload, "sweep": [{"stage": "c4", "concurrency": 4, "requests": requests}]}
-    )
+    suite = load_suite(check, ERRORS, load={"workload": workload, "sweep": [{**OPEN, "requests": requests}]})
     row = only(suite)
     assert (row.passes, row.short) == (0.0, "certain")
     (line,) = shortfalls(told(suite).checks).certain
@@ -301,17 +300,9 @@ def test_so_few_requests_that_none_may_miss_and_still_nothing_is_shown(check: Li
 
 
 def test_a_least_number_of_requests_without_a_miss_is_told_and_is_enough() -> None:
-    few = only(
-        load_suite(
-            {"metric": "error_rate", "max": "1%"}, load={"sweep": [{"stage": "c4", "concurrency": 4, "requests": 29}]}
-        )
-    )
+    few = only(load_suite({"metric": "error_rate", "max": "1%"}, load={"sweep": [{**OPEN, "requests": 29}]}))
     assert (few.has, few.needs, few.short) == (290, 299, "certain")
-    enough = only(
-        load_suite(
-            {"metric": "error_rate", "max": "1%"}, load={"sweep": [{"stage": "c4", "concurrency": 4, "requests": 30}]}
-        )
-    )
+    enough = only(load_suite({"metric": "error_rate", "max": "1%"}, load={"sweep": [{**OPEN, "requests": 30}]}))
     assert (enough.has, enough.short) == (300, None)
     assert enough.note is not None
     assert enough.note.startswith("holds with no miss in 300")
@@ -324,7 +315,7 @@ def test_misses_that_are_allowed_are_counted() -> None:
     (lone,) = told(
         load_suite(
             {"metric": "error_rate", "max": "1%"},
-            load={"blocks": 10, "sweep": [{"stage": "c4", "concurrency": 4, "requests": 60}]},
+            load={"blocks": 10, "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": 60}]},
         )
     ).checks
     assert "at most 1 miss in 600" in (lone.note or "")
@@ -332,7 +323,7 @@ def test_misses_that_are_allowed_are_counted() -> None:
 
 def test_a_quantile_without_an_upper_limit_is_known_before() -> None:
     # over several looks each has less to spend, and 299 requests are too few for a p99
-    load = {"blocks": None, "looks": [5, 10], "sweep": [{"stage": "c4", "concurrency": 4, "requests": 30}]}
+    load = {"blocks": None, "looks": [5, 10], "sweep": [{**OPEN, "requests": 30}]}
     row = only(load_suite({"metric": "ttft", "statistic": "p99", "max": "1s"}, ERRORS, load=load))
     assert row.short == "certain"
     assert (row.has, row.needs) == (300, 305)
@@ -436,11 +427,46 @@ def test_eval_items_among_the_requests_of_a_stage_add_to_its_rate() -> None:
     assert make_plan(suite, [task]).blocks[0].stages[0].only.peak_rps == pytest.approx(6.0)
 
 
-def test_eval_items_among_the_requests_of_a_stage_are_in_no_share() -> None:
+def verified(*checks: Line, load: Line | None = None, **sections: Any) -> tuple[Suite, Plan]:
     sweep = [{"stage": "c4", "concurrency": 4, "requests": 60, "verify": "20%"}]
     accuracy = {"metric": "accuracy", "stage": "c4", "margin": "5 points"}
-    suite = load_suite(ERRORS, accuracy, load={"sweep": sweep}, quality={"tasks": ["add.yaml"]})
+    load, quality = {"sweep": sweep, **(load or {})}, {"tasks": ["add.yaml"]}
+    suite = load_suite(*checks, accuracy, load=load, quality=quality, **sections)
     task = PlannedTask("add", {}, tuple({"id": str(number), "prompt": "1+1"} for number in range(200)))
-    plan = make_plan(suite, [task])
+    return suite, make_plan(suite, [task])
+
+
+def test_eval_items_and_the_ramp_of_a_stage_are_in_the_share_that_fails_and_in_no_other() -> None:
+    suite, plan = verified(ERRORS, {"metric": "goodput", "margin": "5 points"})
     assert len(plan.blocks[0].stages[0].requests) == 72
-    assert only(suite, plan).has == 600
+    failures, goodput, _ = told(suite, plan).checks
+    assert failures.has == 10 * (72 + 10)  # each of 4 slots sends at least 2.5 requests before it is measured
+    assert goodput.has == 600
+
+
+def test_a_burn_of_failures_counts_eval_items_and_the_ramp_too() -> None:
+    for metric, has in [("error_rate", 10 * (72 + 10)), ("goodput", 600)]:
+        budget = {"objective": "90%", "window": "30d", "spent": "10%", "metric": metric}
+        assert told(*verified(ERRORS, error_budget=budget)).checks[-1].has == has
+
+
+def test_answers_under_load_are_forecast_for_a_load_that_ends_at_its_first_look() -> None:
+    suite, plan = verified(ERRORS, load={"blocks": None, "looks": [5, 15]})
+    row = told(suite, plan).checks[-1]
+    assert (row.id, row.has, row.cannot) == ("accuracy@c4", 5 * 12, None)
+    assert "all 15 blocks have 180 items" in (row.note or "")
+    whole, all_blocks = verified(ERRORS, load={"blocks": 15})
+    fixed = told(whole, all_blocks).checks[-1]
+    assert fixed.has == 180
+    assert (row.sees_80 or 0) > (fixed.sees_80 or 1)
+
+
+def test_an_slo_of_a_tail_has_as_many_values_as_its_spread() -> None:
+    spread = NoiseSpread("ttft", "p99", "c4", 0.1, 0.14, 10)
+    found = []
+    for requests in (299, 150):  # a p99 of 150 takes two blocks together
+        sweep = [{**OPEN, "requests": requests}]
+        check = {"metric": "ttft", "statistic": "p99", "stage": "c4", "max": "200ms"}
+        found.append(only(load_suite(check, ERRORS, load={"blocks": 20, "sweep": sweep}), known=calibrated(spread)))
+    sees = [math.log1p(row.sees_80 or 0) for row in found]
+    assert sees[1] / sees[0] > 1.3  # 10 values in place of 20
