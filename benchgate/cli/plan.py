@@ -141,7 +141,7 @@ def _show(path: Path, declared: Suite, found: Mapping[str, Preview], store: str)
         for one in priced:
             lines += _wrapped("price", f"{one.name}: {price_and_use(one)}, the price {price_source(one)}")
     if declared.gate.checks == default_checks(declared):
-        lines += _wrapped("gate", "the suite has no checks of its own; these are the defaults:")
+        lines += _wrapped("gate", "these are the default checks:")
         for check in declared.gate.checks:
             lines += _wrapped("", f"- {line_of(check)}")
     say("\n".join(lines) + "\n")

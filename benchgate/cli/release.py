@@ -273,7 +273,7 @@ def promote(
         str | None, typer.Option(help="Time limit of --run-hook.", show_default=_HOOK_LIMIT)
     ] = None,
     repeat: Annotated[
-        bool, typer.Option("--repeat", help="Run the hook again, or promote a withdrawn run again.")
+        bool, typer.Option("--repeat", help="Run the hook again, or promote a withdrawn or older run.")
     ] = False,
     withdraw: Annotated[str | None, typer.Option(metavar="REASON", help="Take the run's promotion back.")] = None,
     waivers: options.WaiversOption = None,

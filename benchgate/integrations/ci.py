@@ -139,6 +139,8 @@ def _foreign_repository(environment: Mapping[str, str], name: str, event: dict[s
         head = _at(event, "pull_request", "head", "repo", "full_name")
     elif name == "workflow_run":
         head = _at(event, "workflow_run", "head_repository", "full_name")
+    elif name == "issue_comment":  # names a pull request, and not whose
+        head = None
     else:
         return None
     known = isinstance(head, str) and head != ""

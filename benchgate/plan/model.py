@@ -125,7 +125,7 @@ class RampSource(Protocol):
 
     @property
     def lead_size(self) -> int:
-        """Approximate least number of requests that a closed loop sends before it is measured; 0 for an open loop."""
+        """Least number of requests that a closed loop sends before it is measured, one a slot; 0 for an open loop."""
 
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""

@@ -365,8 +365,8 @@ class Ramp:
 
     @property
     def lead_size(self) -> int:
-        """Approximate least number of requests that a closed loop sends before it is measured; 0 for an open loop."""
-        return round(self.size * _CLOSED_LEAD / POOL_UNITS)
+        """Least number of requests that a closed loop sends before it is measured, one a slot; 0 for an open loop."""
+        return self.size // POOL_UNITS
 
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""

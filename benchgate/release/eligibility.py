@@ -15,7 +15,7 @@ from pathlib import Path
 from benchgate.errors import ExitCode, SuiteError, UsageError
 from benchgate.escape import one_line
 from benchgate.model.deployment import HOW_TO_PIN, Arm, ModelIdentity, adapter_names, identity_of, sha256_of
-from benchgate.model.history import Promotion, PromotionAction, promotion_labels
+from benchgate.model.history import Promotion, PromotionAction, current_promotions, promotion_labels
 from benchgate.model.run import Run, RunStatus, too_old_because
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.suite_file import with_prices
@@ -40,6 +40,7 @@ class ObstacleKind(StrEnum):
     VERDICT = "verdict"
     WITHDRAWN = "withdrawn"
     NOT_PROMOTED = "not promoted"
+    OVERTAKEN = "overtaken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,21 @@ def promotion_obstacles(run: Run, records: Iterable[Promotion], *, required: boo
         yield Obstacle(ObstacleKind.WITHDRAWN, "its promotion was withdrawn", ExitCode.PUBLISH_FAILED)
     elif required and label is None:
         yield Obstacle(ObstacleKind.NOT_PROMOTED, "it was not promoted, and a promotion is required")
+
+
+def newer_promotions(
+    promotion: Promotion, begun: Mapping[str, str], records: Iterable[Promotion]
+) -> Iterator[Obstacle]:
+    """Yield the run, measured later, whose promotion a new one of an older run would replace unasked.
+
+    `begun` has the start of each run by id. A promotion of less weight, like an override, stands in nobody's way.
+    """
+    current = current_promotions(records)
+    ours = begun[promotion.run_id]
+    newer = [one for one in current.values() if begun[one.run_id] > ours and one.weight >= promotion.weight]
+    if newer and promotion.run_id not in current:
+        reason = f"run {newer[-1].run_id}, which was measured later, is promoted"
+        yield Obstacle(ObstacleKind.OVERTAKEN, reason, ExitCode.PUBLISH_FAILED)
 
 
 def candidate_identity(run: Run) -> ModelIdentity | None:

@@ -36,6 +36,7 @@ from benchgate.release.eligibility import (
     ObstacleKind,
     Requirements,
     candidate_identity,
+    newer_promotions,
     promotion_obstacles,
     run_obstacles,
     verdict_obstacles,
@@ -90,8 +91,9 @@ def promote(
     `report` is the HTML report that was reviewed: it must be the one that the store gives. `override` is the reason
     why a run is promoted whose verdict says no. It does not help a run that ended more than `max_age_s` ago, nor a
     candidate whose weights may change under their name (with `require_pinned`: are not pinned). A run whose promotion
-    was withdrawn needs `again`, because a job that is started over does not mean it. Raises NotPromoted, with the
-    verdict's exit code where that is the reason, and UsageError for a run that judges no candidate.
+    was withdrawn, and one measured before a promoted run, need `again`: a job that is started over does not mean it.
+    Raises NotPromoted, with the verdict's exit code where that is the reason, and UsageError for a run that judges no
+    candidate.
     """
     _require_printable(origin, override)
     run = store.run(run_id)
@@ -121,7 +123,9 @@ def promote(
         reason=override,
     )
     if not again:
-        _refuse(run_id, promotion_obstacles(run, store.promotions(run.suite_name)))
+        records = store.promotions(run.suite_name)
+        begun = {one: store.run(one).started_at for one in {run_id, *current_promotions(records)}}
+        _refuse(run_id, [*promotion_obstacles(run, records), *newer_promotions(promotion, begun, records)])
     recorded = store.save_promotion(promotion)
     return Recorded(recorded, new=recorded.id == promotion.id, identity=identity)
 
@@ -276,6 +280,7 @@ _HINTS = {
     ObstacleKind.TOO_OLD: " (--max-age sets the limit)",
     ObstacleKind.VERDICT: "; read it with `benchgate report`, then promote another run or give --override REASON",
     ObstacleKind.WITHDRAWN: "; --repeat promotes it anyway",
+    ObstacleKind.OVERTAKEN: "; --repeat promotes this one in its place",
 }
 
 

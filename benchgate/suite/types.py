@@ -244,4 +244,7 @@ class Section(BaseModel):
     """A section of the language: immutable, and unknown keys are errors."""
 
     # An input may be a secret in the wrong place, so no error repeats one.
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+    # A NaN passes every bound of a stored suite, which no parser of quantities reads again.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True, allow_inf_nan=False
+    )

@@ -129,7 +129,7 @@ def test_trends_noise_and_forecasts_have_each_region() -> None:
     assert ("ttft", "c4@us") in spread and ("output_throughput", "c4@us") not in spread
     plan = make_plan(suite, (), ())
     forecast = {one.id: one for one in forecast_power(suite, plan, judged_checks(suite, plan), NO_KNOWN_NOISE).checks}
-    assert forecast["error_rate@c4@us:slo"].has == 8 * (60 + 10) // 2  # ten of a ramp, in which failures count
+    assert forecast["error_rate@c4@us:slo"].has == 8 * (60 + 4) // 2  # four of a ramp, in which failures count
 
 
 @pytest.mark.usefixtures("no_figures")

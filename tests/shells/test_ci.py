@@ -206,6 +206,14 @@ def test_the_event_says_commit_and_pull_request(
     assert found.details_url == "https://github.test/acme/models/actions/runs/42"
 
 
+def test_pull_request_named_by_a_comment_counts_as_a_fork_s(tmp_path: Path) -> None:
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps({"issue": {"number": 7, "pull_request": {}}}))
+    found = github_context({**JOB, "GITHUB_EVENT_NAME": "issue_comment", "GITHUB_EVENT_PATH": str(file)})
+    with pytest.raises(UsageError, match="whose authors may have made up the run"):
+        found.require_own_repository()
+
+
 def test_what_is_said_comes_before_the_event_and_an_event_that_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     file = tmp_path / "event.json"
     file.write_text("[" * 100_000)

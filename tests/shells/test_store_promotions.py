@@ -132,6 +132,23 @@ def test_nothing_follows_a_promotion_that_is_not_the_newest_or_was_made_before(s
     assert "it was withdrawn meanwhile" in refused()
 
 
+def test_older_run_replaces_a_newer_promoted_one_only_when_asked(store: Store) -> None:
+    first, second = passed(store), passed(store, day="2026-01-02")
+    promote(store, second, PULL)
+    with pytest.raises(NotPromoted, match=f"run {second}, which was measured later, is promoted; --repeat") as refused:
+        promote(store, first, PULL)  # by a job that waited, or is started over
+    assert refused.value.exit_code is ExitCode.PUBLISH_FAILED
+    assert promote(store, first, MAIN).new  # what a pull request promoted does not keep it from the series
+    promote(store, second, MAIN)
+    assert not promote(store, first, MAIN).new  # recorded before, so nothing changes
+    third = passed(store, day="2026-01-03")
+    promote(store, third, MAIN)
+    withdraw(store, second, MAIN, "it leaks")
+    with pytest.raises(NotPromoted):
+        promote(store, second, MAIN)
+    assert promote(store, second, MAIN, again=True).new and store.resolve("@promoted") == second
+
+
 def test_run_is_held_against_what_was_promoted_of_its_own_suite(store: Store) -> None:
     run_id, other = passed(store), write_run(store)
     promote(store, run_id, MAIN)
@@ -198,7 +215,7 @@ def test_promotion_of_a_time_to_come_is_refused_wherever_it_comes_from(
 
 
 def test_promotion_of_a_time_to_come_stops_no_other_and_is_told_by_a_check(store: Store, store_address: str) -> None:
-    early, later = write_run(store, suite_name="made-up").id, passed(store)
+    early, later = write_run(store, suite_name="made-up").id, passed(store, day="2026-11-21")
     write_record(store_address, early, LONG_AGO)
     write_record(store_address, later, FUTURE)  # as by a machine whose clock was wrong once
     assert store.resolve("@promoted") == early
