@@ -23,6 +23,7 @@ _PART = 12  # characters of a credential's beginning or end that are not shown
 _SECRET_NAME = re.compile(
     r"(?:.*_)?(?:key|apikey|pass|passwd|pat|credentials?|cookie)|.*(?:token|secret|password)", re.IGNORECASE
 )
+_SECRET_SETTING = re.compile(r"key|auth|header|secret|passw|credential|^(hf_)?token$", re.IGNORECASE)
 _PASSWORD_NAME = re.compile(r".*(?:pass|secret)", re.IGNORECASE)
 _ORDINARY = re.compile(r"[A-Z]?[a-z]{,15}|[A-Z]{,15}|[0-9]{,15}")  # a word, a number
 _PATH = re.compile(  # base64 may begin with a slash too
@@ -69,6 +70,18 @@ def _is_ordinary(name: str, value: str) -> bool:
     if value.startswith("/"):
         return _PATH.fullmatch(value) is not None
     return not _PASSWORD_NAME.match(name) and _ORDINARY.fullmatch(value) is not None
+
+
+def may_be_secret(name: str) -> bool:
+    """Return True for a setting of another tool whose name says that its value may hold a credential."""
+    return _SECRET_SETTING.search(name) is not None
+
+
+def without_secrets(settings: object) -> object:
+    """Return settings of another tool, as JSON, without the values that may hold a credential, at any depth."""
+    if isinstance(settings, Mapping):
+        return {name: without_secrets(value) for name, value in settings.items() if not may_be_secret(str(name))}
+    return [without_secrets(one) for one in settings] if isinstance(settings, list) else settings
 
 
 def forget_all() -> None:

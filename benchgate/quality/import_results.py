@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from benchgate.credentials import may_be_secret
 from benchgate.errors import Problem, SuiteError
 from benchgate.model.deployment import Arm, sha256_of
 from benchgate.model.records import INVALID_CHOICE, EvalItem, finite_score
@@ -373,7 +374,6 @@ _MACHINE_ARGS = frozenset({
     "batch_size", "max_batch_size", "num_concurrent", "max_retries", "timeout", "verify_certificate", "ca_cert_path",
 })  # fmt: skip
 """Arguments that do not change answers."""
-_SECRET = re.compile(r"key|auth|header|secret|passw|credential|^(hf_)?token$", re.IGNORECASE)
 
 
 def read_arm(arm: Arm, path: Path, quality: Quality) -> ImportedEvals:
@@ -676,5 +676,5 @@ def _comparable_args(model_args: object) -> dict[str, str]:
         if name.isidentifier()
         and name not in _MODEL_ARGS | _MACHINE_ARGS
         and not name.startswith("bnb_")
-        and _SECRET.search(name) is None
+        and not may_be_secret(name)
     }

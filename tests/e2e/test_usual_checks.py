@@ -26,7 +26,7 @@ load:
 def test_plan_prints_the_checks_that_a_suite_did_not_write(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(SUITE)
     result = here(tmp_path, "plan", "s.yaml")
-    assert "these are the defaults:\n         - {metric: error_rate, margin: 1 point}\n" in result.stdout
+    assert "these are the default checks:\n         - {metric: error_rate, margin: 1 point}\n" in result.stdout
     assert "         - {metric: ttft, margin: 5%}\n" in result.stdout
     assert "error_rate@c4" in result.stderr
     plan = " ".join(result.stdout.split())
