@@ -113,7 +113,10 @@ class TaskRecord:
             if self.task.scale == "binary" and scored.score not in (0.0, 1.0):
                 found = f"the score of {scored.item_id} is {scored.score:g}, neither 0 nor 1"
                 return f"{found}; write `scale: continuous` for the task, and judge it by `score`"
-        # A server that gives all options of an item one log-probability did not read them.
+        return None
+
+    def _tie_fault(self) -> str | None:
+        """Return a fault of a server that gave most items one log-probability for all options: it did not read them."""
         tied = sum(line.tied for line in self.answered.values())
         if tied * 2 > len(self.answered):
             what = f"{tied} of {len(self.answered)} items got the same log-probability for all their options"
@@ -123,7 +126,7 @@ class TaskRecord:
     def observation(
         self, arm: Arm, fault: str | None, harness: Mapping[str, object], repeat: int = 0
     ) -> QualityObservation:
-        """Return the observation with the items so far, in the order of the rows."""
+        """Return the observation with the items so far, in the order of the rows; a fault of the server counts too."""
         answered = self.answered.values()
         counts = {
             "null_answers": sum(line.was_null for line in answered),
@@ -148,7 +151,7 @@ class TaskRecord:
             arm=arm,
             items=self.items(),
             expected_n=len(self.task.rows),
-            fault=fault,
+            fault=fault or self._tie_fault(),
             harness={**harness, **counts},
             repeat=repeat,
         )

@@ -139,8 +139,10 @@ def test_items_without_a_cluster_are_not_one_cluster() -> None:
 
 def test_a_server_that_gives_most_items_one_probability_for_all_options_has_no_score() -> None:
     tied = TaskRecord(TASK, {i: replace(answered(i), tied=True) for i in "ab"}, {i: scored(i) for i in "ab"})
-    fault = tied.fault(TaskDone("t", 2))
+    assert tied.fault(TaskDone("t", 2)) is None  # nothing is missing
+    fault = tied.observation(Arm.CANDIDATE, None, {}).fault  # also where an early end leaves items out
     assert fault is not None
     assert fault.startswith("2 of 2 items got the same log-probability for all their options")
+    assert tied.observation(Arm.CANDIDATE, "it ended", {}).fault == "it ended"
     half = TaskRecord(TASK, {**tied.answered, "b": answered("b")}, tied.scored)
-    assert half.fault(TaskDone("t", 2)) is None
+    assert half.observation(Arm.CANDIDATE, None, {}).fault is None

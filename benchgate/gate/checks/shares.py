@@ -133,7 +133,8 @@ def against_baseline(
 ) -> None:
     """Estimate the difference of miss shares in points, with the widest of three intervals (`widened`).
 
-    Raises CannotJudge if the baseline misses so much that a candidate cannot miss more than the margin allows.
+    Raises CannotJudge if the baseline misses, or may miss, so much that a candidate cannot miss more than the margin
+    allows.
     """
     theirs = Counts.of(load_of(comparison.baseline_run, stage, comparison.baseline_arm).values(), tally)
     ours = Counts.of(load_of(comparison.judged, stage, Arm.CANDIDATE).values(), tally)
@@ -161,9 +162,8 @@ def against_baseline(
     counts = (ours.missed, ours.scheduled, theirs.missed, theirs.scheduled)
     p_value = max(float(pooled.lower <= margin) if breach else poisson_rates_p(*counts, trace), test.p_value)
     _take_shares(estimate, theirs, ours)
-    most = miss_share_limits(theirs.kept, theirs.totals, alpha)
-    if p_value > alpha and (most is None or 1 - most.upper <= margin):
-        shown = f"{theirs.missed} of {theirs.scheduled} requests of the baseline miss already"
+    shown = f"{theirs.missed} of {theirs.scheduled} requests of the baseline miss already"
+    if p_value > alpha and 1 - theirs.share <= margin:
         reason = f"{shown}: a candidate of which all miss would stay inside the margin"
         raise invalid(reason, "see why the baseline's miss; for goodput, whether it can meet the `slo`")
     trace_widest(trace, "the widest of the three intervals on each side; the larger p-value", limits, p_value)
@@ -173,6 +173,10 @@ def against_baseline(
         test.freedom if limits.lower == test.limits.lower else None,
         test.freedom if limits.upper == test.limits.upper else None,
     )
+    most = miss_share_limits(theirs.kept, theirs.totals, alpha)
+    if p_value > alpha and (most is None or 1 - most.upper <= margin):
+        reason = f"{shown}, and of so few blocks it may be all that the margin leaves"
+        raise inconclusive(reason, "measure more blocks")
 
 
 def _take_shares(estimate: Estimate, theirs: Counts, ours: Counts) -> None:
