@@ -167,9 +167,14 @@ class OutputOptions:
             return _beside(self.report)
         return None if self.work_dir is None else self.work_dir / run_id / f"verdict{STATEMENT_SUFFIX}"
 
-    def clear(self) -> None:
-        """Remove the results of earlier commands: true, but of another run. Raises UsageError where that fails."""
+    def clear(self, run_id: str | None = None) -> None:
+        """Remove the results of earlier commands: true, but of another run. Raises UsageError where that fails.
+
+        With `run_id` those of this run are removed, which include a statement that no option names.
+        """
         beside = [("the statement", _beside(self.report))] if self.report is not None else []
+        if run_id is not None and (statement := self.statement_path(run_id)) is not None:
+            beside.append(("the statement", statement))
         for option, file in (*self._named(), *beside):
             try:
                 if file.is_file():
@@ -236,9 +241,9 @@ def require_link(forms: Sequence[Output], report_url: str | None, report: Path |
 def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], object] | None = None) -> ExitCode:
     """Write the files, publish, and show the verdict; return the exit code, which is part of what is shown.
 
-    `show` gets the text; standard output unless given. Where that fails the verdict goes to stderr. If a step fails,
-    what was written before it claims success, so everything is written once more. Raises UsageError for an unknown
-    check to explain.
+    `show` gets the text; standard output unless given. Where that fails the verdict goes to stderr. What was written
+    before a step that fails claims success, so everything is written once more; after an interruption it is removed.
+    Raises UsageError for an unknown check to explain.
     """
     decision = decision.with_strict(strict=output.strict)
     if output.explain is not None:
@@ -249,16 +254,25 @@ def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], o
         find_check(decision.verdict, output.explain)
     output.clear()
     expected = decision.exit_code if decision.store_fault is None else ExitCode.PUBLISH_FAILED
-    code = ExitCode.CRASH  # until nothing below failed unexpectedly
+    show, is_shown = show or printer(output.format), False
+
+    def show_once(code: ExitCode) -> list[str]:
+        nonlocal is_shown
+        text, is_shown = shown(decision, output, code), True
+        return show_or_log(text, [decision], show, publish=output.publish)
+
     try:
         faults = [*_write_all(decision, expected, output, publish=output.publish)]
         code = ExitCode.PUBLISH_FAILED if faults else expected
-    except KeyboardInterrupt:
-        code = interrupted_code()
+        lost = show_once(code)
+    except BaseException as error:
+        code = interrupted_code() if isinstance(error, KeyboardInterrupt) else ExitCode.CRASH
+        output.clear(decision.evidence.run.id)
+        for fault in _withdrawal_faults(code) if output.publish else ():
+            log(f"benchgate: the verdict stands, but {fault}")
+        if not is_shown:
+            show_once(code)
         raise
-    finally:
-        text = shown(decision, output, code)
-        lost = show_or_log(text, [decision], show or printer(output.format), publish=output.publish)
     code = ExitCode.PUBLISH_FAILED if lost else code
     again = [] if code is expected else [*_write_all(decision, code, output, publish=False)]
     for fault in dict.fromkeys((*faults, *lost, *again)):
@@ -304,7 +318,7 @@ def show_or_log(text: str, decisions: Iterable[Decision], show: Callable[[str], 
     except PublishError as error:
         for one in decisions:
             log(f"benchgate: {one.verdict.outcome.value}: {one.verdict.reason}")
-        return [str(error), *(_withdrawal_faults() if publish else ())]
+        return [str(error), *(_withdrawal_faults(ExitCode.PUBLISH_FAILED) if publish else ())]
     return []
 
 
@@ -350,6 +364,11 @@ def conclude_each(candidates: Sequence[str], measure: Callable[[str], Decision],
         lost = show_or_log(array, decisions, say_json_text, publish=output.publish) if documents else []
         for fault in lost:
             log(f"benchgate: the verdicts stand, but {fault}")
+        for _, decision, options, code in done if lost else ():
+            if code is ExitCode.OK:
+                strict = decision.with_strict(strict=output.strict)
+                for fault in _write_all(strict, ExitCode.PUBLISH_FAILED, options, publish=False):
+                    log(f"benchgate: the verdicts stand, but {fault}")
     if lost:
         return ExitCode.PUBLISH_FAILED
     if output.format is not Format.JSON:
@@ -424,7 +443,8 @@ def _write_all(decision: Decision, code: ExitCode, output: OutputOptions, *, pub
             ci.publish_summary(os.environ, lambda: markdown_of(decision.report.view_of(code), SUMMARY_BYTES))
     except PublishError as error:
         yield str(error)
-        yield from _withdrawal_faults() if publish else ()  # outputs may be published, and the summary not
+        if publish:  # outputs may be published, and the summary not
+            yield from _withdrawal_faults(ExitCode.PUBLISH_FAILED)
 
 
 def _write_files(decision: Decision, code: ExitCode, output: OutputOptions) -> Iterator[str]:
@@ -460,12 +480,16 @@ def _write_statement(
     write_whole(path, statement.data(), "the statement")
 
 
-def _withdrawal_faults() -> list[str]:
-    try:
-        ci.withdraw_outputs(os.environ)
-    except PublishError as error:
-        return [str(error)]
-    return []
+def _withdrawal_faults(code: ExitCode) -> list[str]:
+    """Withdraw the CI system's outputs, and say so in the job's summary; return what failed."""
+    faults = []
+    notice = f"**No verdict above promotes: benchgate ended with exit code {int(code)}.**"
+    for withdraw in (ci.withdraw_outputs, functools.partial(ci.publish_summary, render_summary=lambda: notice)):
+        try:
+            withdraw(os.environ)
+        except PublishError as error:
+            faults.append(str(error))
+    return faults
 
 
 def _as_text(decision: Decision, code: ExitCode, screen: Screen, suite: Path | None = None) -> str:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchgate.cli.options import STORE, WORK_DIR, Format
-from benchgate.cli.output import OutputOptions, finish
+from benchgate.cli.output import OutputOptions, conclude_each, finish
 from benchgate.cli.run import RunArguments
 from benchgate.errors import BenchgateError, ExitCode, PublishError, StoreError, SuiteError, UsageError
 from benchgate.model.verdict import Outcome
@@ -274,6 +274,36 @@ def test_what_was_written_green_is_red_where_something_fails_after_it(
     codes = [line for line in told.read_text().splitlines() if line.startswith("exit-code=")]
     assert codes[-1] == ("exit-code=13" if fails == "another form" else "exit-code=")
     assert capsys.readouterr().err.count("the verdict stands, but") == 1
+
+
+@pytest.mark.parametrize(("ends_by", "code"), [(KeyboardInterrupt, 130), (RuntimeError, 1)])
+def test_what_was_written_green_is_removed_where_the_command_is_ended_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_by: type[BaseException], code: int
+) -> None:
+    told, summary = tmp_path / "outputs", tmp_path / "summary"
+    monkeypatch.setenv("GITHUB_OUTPUT", str(told))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    output = OutputOptions(statement=tmp_path / "s.json", files=((Output.JUNIT, tmp_path / "a.xml"),), publish=True)
+
+    def end(text: str) -> None:
+        assert verdict_of(tmp_path / "a.xml") == "system-out"  # green by now
+        raise ends_by
+
+    with pytest.raises(ends_by):
+        finish(decision(), output, show=end)
+    assert not (tmp_path / "a.xml").exists() and not (tmp_path / "s.json").exists()
+    assert [line for line in told.read_text().splitlines() if line.startswith("verdict=")][-1] == "verdict=error"
+    assert summary.read_text().endswith(f"**No verdict above promotes: benchgate ended with exit code {code}.**\n")
+
+
+def test_candidates_that_passed_are_red_where_their_documents_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchgate.cli.output.say_json_text", _full)
+    output = OutputOptions(Format.JSON, files=((Output.JUNIT, tmp_path / "a.xml"),))
+    made = {"good": decision(), "bad": decision(Outcome.BLOCK)}
+    assert conclude_each(tuple(made), made.__getitem__, output) is ExitCode.PUBLISH_FAILED
+    assert [verdict_of(tmp_path / f"a-{name}.xml") for name in made] == ["error", "failure"]
 
 
 @pytest.mark.parametrize(("strict", "word"), [(False, "system-out"), (True, "failure")])
