@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from urllib.parse import quote
 
@@ -21,6 +21,7 @@ from benchgate.model.verdict import Outcome
 SHORT_CHARACTERS = 140  # limit of GitHub for the description of a status
 
 _RUN = re.compile(r" · run (\S+)$")
+_NO_RUN = "none"
 
 
 class CheckState(StrEnum):
@@ -63,6 +64,7 @@ class Message:
     details_url: str | None = None
     document: Mapping[str, object] = field(default_factory=dict)
     key: str | None = None
+    after: str = ""  # newest run of the comment that one without a run replaces
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,10 +83,8 @@ class Message:
 
     @property
     def description(self) -> str:
-        """The title with the run's id at the end, where `described_run` finds it."""
-        if self.run_id is None:
-            return self.short
-        end = f" · run {self.run_id}"
+        """The title with the run's id at the end, or `none`, where `described_run` finds it."""
+        end = f" · run {self.run_id or _NO_RUN}"
         return _cut(self.title, SHORT_CHARACTERS - len(end)) + end
 
     def require_newest(self, posted: Sequence[str], doing: str) -> None:
@@ -112,10 +112,12 @@ class Overtaken(PublishError):
     """The message is older than what is posted already."""
 
 
-def described_run(description: object) -> str:
-    """Return the run that a status description names; empty without one."""
+def described_run(description: object) -> str | None:
+    """Return the run that a status description names; empty for a message without one, None for another tool's."""
     found = _RUN.search(description) if isinstance(description, str) else None
-    return found[1] if found is not None else ""
+    if found is None:
+        return None
+    return "" if found[1] == _NO_RUN else found[1]
 
 
 def _cut(text: str, longest: int) -> str:
@@ -237,7 +239,7 @@ def _check_path(api: GitHubApi, check: Json) -> str:
 COMMENT_BUDGETS_BYTES = (60_000, 30_000, 8_000, 1_000)
 """GitHub takes 65,536 characters; an older server that refuses a text gets a shorter one."""
 
-_MARKER = re.compile(r"<!-- benchgate-says:(success|failure|error):([0-9A-Za-z-]*) -->")
+_MARKER = re.compile(r"<!-- benchgate-says:(success|failure|error):([0-9A-Za-z-]*)(\+?) -->")
 
 
 def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
@@ -247,8 +249,9 @@ def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
     """
     purpose = Purpose(f"the comment on pull request {pull}", "pull-requests: write")
     ours = _our_comments(api, pull, message, purpose)
-    state, run_id = _parse_marker(ours[-1]) if ours else (None, "")
-    message.require_newest([run_id], purpose.doing)
+    state, runs = _parse_marker(ours[-1]) if ours else (None, ())
+    message.require_newest(runs, purpose.doing)
+    message = replace(message, after=max(runs, default=""))
     if not ours or (message.state is not CheckState.SUCCESS and state is CheckState.SUCCESS):
         return _post_new(api, pull, message, ours, purpose)
     for old in ours[:-1]:  # a job that was killed between the two steps above
@@ -266,7 +269,8 @@ def _marker(message: Message, kind: str = "benchgate") -> str:
 
 
 def _body(message: Message, budget: int) -> str:
-    says = f"<!-- benchgate-says:{message.state.value}:{message.run_id or ''} -->"
+    run = f"{message.after}+" if message.run_id is None else message.run_id
+    says = f"<!-- benchgate-says:{message.state.value}:{run} -->"
     return f"{_marker(message)}\n{says}\n{message.text(budget)}"
 
 
@@ -284,10 +288,12 @@ def _our_comments(api: GitHubApi, pull: int, message: Message, purpose: Purpose)
     return sorted(ours, key=lambda one: number_of(one, purpose))
 
 
-def _parse_marker(comment: Json) -> tuple[CheckState | None, str]:
-    """Return the state and the run of one of our comments, if it has them."""
+def _parse_marker(comment: Json) -> tuple[CheckState | None, tuple[str, ...]]:
+    """Return the state and the runs of one of our comments, as `Message.require_newest` takes them."""
     found = _MARKER.search(str(comment.get("body") or ""))
-    return (CheckState(found[1]), found[2]) if found is not None else (None, "")
+    if found is None:
+        return None, ()
+    return CheckState(found[1]), (found[2], "") if found[3] else (found[2],)
 
 
 def _post_new(api: GitHubApi, pull: int, message: Message, before: list[Json], purpose: Purpose) -> str:
@@ -306,13 +312,14 @@ def _post_new(api: GitHubApi, pull: int, message: Message, before: list[Json], p
     made = _fitting(create, message)
     older = {number_of(one, purpose) for one in before}
     there = {number_of(one, purpose): one for one in (made, *_our_comments(api, pull, message, purpose))}
-    kept = max(there.keys() - older, key=lambda number: (_parse_marker(there[number])[1] or "~", -number))
+    runs = {number: _parse_marker(one)[1] for number, one in there.items()}
+    kept = max(there.keys() - older, key=lambda number: ((runs[number] or ("",))[-1] or "~", -number))
     for number, one in there.items():
         if number != kept:
             _supersede(api, one, there[kept], message, purpose)
     if kept == number_of(made, purpose):
         return f"new comment {_address(made)}"
-    message.require_newest([_parse_marker(there[kept])[1]], purpose.doing)
+    message.require_newest(runs[kept], purpose.doing)
     return f"comment {_address(there[kept])} of another job stays in its place"
 
 
@@ -370,7 +377,7 @@ def publish_deployment_status(api: GitHubApi, deployment: int, message: Message)
         status["log_url"] = message.details_url
     path = f"{api.root}/deployments/{deployment}/statuses"
 
-    _add_status(api, path, status, lambda: api.pages(path, purpose), message, purpose, others_post=True)
+    _add_status(api, path, status, lambda: api.pages(path, purpose), message, purpose)
     return f"deployment {deployment} is {state}"
 
 
@@ -381,18 +388,13 @@ def _add_status(
     list_statuses: Callable[[], Iterable[Json]],
     message: Message,
     purpose: Purpose,
-    *,
-    others_post: bool = False,
 ) -> None:
-    """Add a status. Raises Overtaken if it is green and not of the newest run.
-
-    `others_post` is True where statuses without a run are of other tools, and count for nothing.
-    """
+    """Add a status. Raises Overtaken if it is green and not of the newest run; those of other tools do not count."""
 
     def require_newest() -> None:
         if message.state is CheckState.SUCCESS:
             runs = [described_run(one.get("description")) for one in list_statuses()][::-1]
-            message.require_newest([run for run in runs if run or not others_post], purpose.doing)
+            message.require_newest([run for run in runs if run is not None], purpose.doing)
 
     def there() -> Json | None:
         newest = next(iter(list_statuses()), None)

@@ -15,6 +15,7 @@ import pytest
 from benchgate.errors import PublishError
 from benchgate.integrations.github import GitHubApi
 from benchgate.integrations.github_feedback import (
+    CheckState,
     Message,
     Overtaken,
     publish_check,
@@ -126,6 +127,23 @@ def test_of_one_run_that_is_told_twice_at_once_the_oldest_comment_stays() -> Non
         assert comment_on(github, message()).endswith("of another job stays in its place")
         theirs, ours = bodies(github)
     assert theirs.startswith(MARK) and ours.startswith("<!-- benchgate-superseded:chat:awq -->")
+
+
+NO_VERDICT = replace(message(None), state=CheckState.ERROR)
+
+
+@pytest.mark.parametrize("before", [[message()], [message(), message(Outcome.BLOCK, run_id="run-2")]])
+def test_a_comment_without_a_run_is_not_made_green_by_a_run_that_was_there_before_it(
+    github: FakeGitHub, before: list[Message]
+) -> None:
+    for said in (*before, NO_VERDICT, NO_VERDICT):
+        comment_on(github, said)
+    red = bodies(github)
+    with pytest.raises(Overtaken):
+        comment_on(github, message())
+    assert bodies(github) == red
+    comment_on(github, message(run_id="run-3"))
+    assert sum("benchgate-says:success" in body for body in bodies(github)) == 1
 
 
 def test_a_comment_of_somebody_else_with_our_mark_is_not_ours(github: FakeGitHub) -> None:
@@ -322,7 +340,7 @@ def test_an_old_green_is_not_told_over_what_is_newer_and_an_old_red_is(github: F
     assert tell(github, where, message(Outcome.BLOCK, run_id="run-1"))[-1] == "failure"
 
 
-@pytest.mark.parametrize("where", ["check run", "commit"])
+@pytest.mark.parametrize("where", TELLERS)
 def test_a_run_that_was_told_before_measuring_began_again_makes_nothing_green(github: FakeGitHub, where: str) -> None:
     before = tell(github, where, message(), message(), message(None))
     with pytest.raises(Overtaken, match="after run run-1 was posted, a new measurement began"):
