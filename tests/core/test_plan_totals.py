@@ -45,7 +45,7 @@ def test_a_capacity_search_counts_in_what_a_run_sends_at_most() -> None:
 
 
 def test_time_and_money_are_unknown_where_something_of_them_is() -> None:
-    closed = seen(load_suite(TTFT, ERRORS)).totals
+    closed = seen(load_suite(TTFT, ERRORS, load={"sweep": [{"stage": "c4", "concurrency": 4, "requests": 60}]})).totals
     assert (closed.most.seconds, closed.most.usd, closed.seconds_from) == (None, None, None)
     unpriced = seen(load_suite(TTFT, ERRORS, load={"sweep": [{"stage": "r", "rate": "10/s", "requests": 60}]})).totals
     assert unpriced.most.seconds is not None

@@ -109,7 +109,7 @@ def test_plan_and_run_refuse_a_check_that_can_in_no_case_hold(tmp_path: Path) ->
     (tmp_path / "suite.yaml").write_text(POWER.replace("ALLOWED", "false"))
     for result in (here(tmp_path, "plan", "suite.yaml"), here(tmp_path, "run", "suite.yaml")):
         assert result.returncode == 2
-        assert "error_rate@c600:slo cannot pass: even where none of 6,000 requests misses" in result.stderr
+        assert "error_rate@c600:slo cannot pass: even where none of 12,000 requests misses" in result.stderr
         assert "`allow_underpowered: true`" in result.stderr
         assert "Traceback" not in result.stderr
     with Store.open(str(tmp_path / STORE), create=False) as store:
