@@ -124,7 +124,14 @@ def change_holds(drawn: FloatArray, sizes: Sizes, labels: Labels) -> bool:
 
 
 @pytest.mark.parametrize("sizes", [(180, 120), (400, 80, 80)])
-@pytest.mark.parametrize("holds", [regression_holds, retention_holds, floor_holds, flips_hold, change_holds])
+@pytest.mark.parametrize(
+    "holds",
+    [
+        retention_holds,
+        change_holds,
+        *(pytest.param(holds, marks=pytest.mark.slow) for holds in (regression_holds, floor_holds, flips_hold)),
+    ],
+)
 def test_one_question_in_several_tasks_is_not_shown_more_often_at_the_margin(
     holds: Callable[[FloatArray, Sizes, Labels], bool], sizes: Sizes
 ) -> None:

@@ -153,6 +153,7 @@ TaskManager(include_path=sys.argv[1], include_defaults=False).load(["first", "se
 """
 
 
+@pytest.mark.slow
 def test_tasks_that_draw_their_rows_draw_the_same_whatever_their_order_and_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +214,7 @@ def hub_metric_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quality:
     return Quality.model_validate({"tasks": [entry], "include": ["mine"], "allow_unsafe_code": True, "concurrency": 2})
 
 
+@pytest.mark.slow
 def test_a_metric_that_was_fetched_from_the_hub_scores_the_answers(tmp_path: Path, hub_metric_task: Quality) -> None:
     cached = tmp_path / "hub" / "modules" / "evaluate_modules" / "metrics" / "evaluate-metric--points" / ("0" * 64)
     cached.mkdir(parents=True)
@@ -223,6 +225,7 @@ def test_a_metric_that_was_fetched_from_the_hub_scores_the_answers(tmp_path: Pat
     assert (observed.fault, [item.score for item in observed.items]) == (None, [1.0, 0.0])
 
 
+@pytest.mark.slow
 def test_a_metric_that_cannot_be_fetched_from_the_hub_is_refused_before_the_run(
     tmp_path: Path, hub_metric_task: Quality
 ) -> None:
