@@ -10,6 +10,7 @@ which would then be in a prefix cache.
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -322,7 +323,8 @@ def _with_cancellations(group: RequestGroup, requests: tuple[PlannedRequest, ...
     if leave is None:
         return requests
     eligible = [place for place, request in enumerate(requests) if request.turn is None or request.turn.last]
-    drawn = group.generator.choice(len(eligible), size=round(leave.share_ratio * len(eligible)), replace=False)
+    leaving = math.ceil(round(leave.share_ratio * len(eligible), 9))  # one at least, so that a small share is measured
+    drawn = group.generator.choice(len(eligible), size=leaving, replace=False)
     chosen = {eligible[place] for place in drawn.tolist()}
     cancellation = ClientCancellation(leave.after_tokens, leave.after_s)
     return tuple(replace(r, leave=cancellation) if place in chosen else r for place, r in enumerate(requests))

@@ -210,6 +210,8 @@ class Each(Section):
             raise ValueError("`each` varies exactly one of `concurrency`, `rate`, `input`, `output` and `prefix_share`")
         if len(set(self.values)) != len(self.values):
             raise ValueError("`each` names a value twice; every value is a stage of its own")
+        if 1 in self.prefix_share:
+            raise ValueError("a `prefix_share` of 100% leaves no prompt a text of its own; write less")
         return self
 
     @property

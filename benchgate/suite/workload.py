@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable
@@ -624,6 +625,8 @@ class Workload(Section):
         """Tokens of a shared prefix and of documents; None without them, and for a share alone."""
         documents = 0 if self.retrieval is None else self.retrieval.each * self.retrieval.document_tokens
         prefix = (self.prefix.prefix_tokens if self.prefix is not None else None) or 0
+        if documents and self.prefix is not None and self.prefix.share_ratio is not None:
+            prefix = math.ceil(self.prefix.share_ratio * (self.most_input_tokens or 0))
         return prefix + documents or None
 
     @property

@@ -400,6 +400,10 @@ def test_clients_that_leave_are_in_no_share() -> None:
     workload = {"input": "8 tokens", "output": "10 tokens", "leave": {"share": "50%", "after": "2 tokens"}}
     row = only(load_suite({"metric": "error_rate", "max": "5%"}, load={"workload": workload}))
     assert row.has == 300
+    workload["leave"] = {"share": "1%", "after": "2 tokens"}
+    few = make_plan(load_suite(ERRORS, load={"workload": workload}))
+    leaving = [sum(request.leave is not None for request in block.stages[0].requests) for block in few.blocks]
+    assert leaving == [1] * 10  # 0.6 of 60 is one, not none
 
 
 def test_only_requests_of_a_form_are_in_the_validity() -> None:

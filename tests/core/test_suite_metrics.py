@@ -64,3 +64,22 @@ def test_source_of_metrics_is_stored_as_it_is_written(written: str, stored: Any)
 def test_source_of_metrics_that_cannot_be_is_refused_with_its_place(written: str, says: str) -> None:
     with pytest.raises(SuiteError, match=says):
         suite(written)
+
+
+def test_energy_is_reported_by_accelerators_and_not_by_the_page_of_a_server() -> None:
+    text = """\
+suite: s
+deployments:
+  a: {url: "http://a:1", model: m, metrics: off, gpu: nvidia-smi}
+  b: {url: "http://b:1", model: m, metrics: off, gpu: nvidia-smi}
+baseline: a
+candidate: b
+load:
+  workload: {input: 64, output: 8}
+  sweep: [{stage: c, concurrency: 2, requests: 10}]
+gate:
+  checks: [{metric: joules_per_token, max: 1 J, required: true}, {metric: error_rate, max: 10%}]
+"""
+    assert parse_suite(text, "s.yaml").gate.checks[0].metric == "joules_per_token"
+    with pytest.raises(SuiteError, match='is reported by the server, and "b" has `metrics: off`'):
+        parse_suite(text.replace(", gpu: nvidia-smi", ""), "s.yaml")

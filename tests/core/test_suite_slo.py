@@ -51,6 +51,13 @@ def test_a_class_left_without_any_bound_is_a_mistake_at_its_place() -> None:
     assert "needs at least one of" in told
 
 
+def test_an_slo_of_tpot_alone_is_refused_for_answers_that_have_none() -> None:
+    whole = TEXT.replace("output: 8}", "output: 8, stream: false}")
+    told = problems("{ttft: none}", whole)
+    assert 'whose `tpot` in stage "s/people" is undefined for answers that come whole (`stream: false`); bound' in told
+    assert slo_of("{ttft: 300ms}", whole) == spec(ttft="300ms", tpot="80ms", target="99%")
+
+
 def test_without_an_slo_of_the_suite_a_class_has_what_it_says() -> None:
     alone = TEXT.replace("slo: {ttft: 500ms, tpot: 80ms, target: 99%}\n", "").replace(
         "requests: 100}\n", "requests: 100, slo: {ttft: 1s}}\n"

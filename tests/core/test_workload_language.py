@@ -332,6 +332,30 @@ MISTAKES = [
         "load.sweep[0].input: asks for up to 8,000 tokens in",
     ),
     (
+        PLAIN + "  sweep: [{stage: c, concurrency: 2, requests: 9, each: {output: [8, 8000]}}]\n",
+        "load.sweep[0].output: asks for up to 64 tokens in and 8,000 out",
+    ),
+    (
+        PLAIN + STAGE + "  workloads: {long: {input: 8000, output: 8}}\n"
+        "  capacity: {over: rate, from: 1/s, to: 8/s, workload: long}\nslo: {ttft: 1s}\n",
+        "load.workloads.long.input: asks for up to 8,000 tokens in",
+    ),
+    (
+        "  workload: {input: 64, output: 8, stream: false}\n"
+        + STAGE
+        + "  capacity: {over: rate, from: 1/s, to: 8/s}\nslo: {tpot: 10ms}\n",
+        "load.capacity: the `tpot` of the `slo` is undefined for answers that come whole (`stream: false`); bound",
+    ),
+    (
+        PLAIN + "  sweep: [{stage: c, concurrency: 2, requests: 9, each: {prefix_share: [50%, 100%]}}]\n",
+        "load.sweep[0].each: a `prefix_share` of 100% leaves no prompt a text of its own",
+    ),
+    (
+        "  workload: {input: 1000, output: 8, prefix: {share: 75%}, retrieval: {pool: 9, each: 3, tokens: 200}}\n"
+        + STAGE,
+        "load.workload.retrieval: leaves nothing of 1,000 tokens of `input`",
+    ),
+    (
         PLAIN + "  sweep: [{stage: c, concurrency: 2, requests: 9, workload: lon}]\n",
         'load.sweep[0].workload: no workload is named "lon"; `load.workloads` is missing',
     ),

@@ -67,6 +67,10 @@ def check_is_measured(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
 def good_requests_are_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require an SLO, of the suite or of every judged class, for checks that count good requests."""
     judged = _judged_classes(suite, check)
+    boundless = next((one for one in judged if unbounded_because(one) is not None), None)
+    if check.metric in _OF_GOOD and boundless is not None:
+        undefined = f'`slo`, whose `tpot` in stage "{boundless.name}" is undefined for {unbounded_because(boundless)}'
+        yield "metric", f"{check.metric} counts the requests that meet the {undefined}"
     if check.metric in _OF_GOOD and suite.slo is None and not (judged and all(one.has_own_slo for one in judged)):
         lacking = next((one.name for one in judged if not one.has_own_slo and one.class_name), None)
         where = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
@@ -128,9 +132,11 @@ def task_exists(suite: Suite) -> Iterator[Fault]:
 
 @check_rule("deployments", "candidate", "candidates")
 def server_reports_the_metric(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
-    """Require metrics of the candidate for checks on the server's own metrics."""
+    """Require metrics of the candidate for checks on the server's own metrics; its accelerators report energy."""
     candidate = suite.deployments.get(suite.candidate)
-    if check.metric in TELEMETRY_METRICS and candidate is not None and candidate.metrics.page == "off":
+    if candidate is None or (check.metric == "joules_per_token" and candidate.gpu is not None):
+        return
+    if check.metric in TELEMETRY_METRICS and candidate.metrics.page == "off":
         found = f'{check.metric} is reported by the server, and "{suite.candidate}" has `metrics: off`'
         yield "metric", f"{found}; remove one of them"
 
@@ -145,6 +151,15 @@ def metric_is_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
             undefined = f'{check.metric} is undefined for {why}, as stage "{traffic.name}" asks for'
             yield "metric", f"{undefined}; change the workload or the check"
             return
+
+
+def unbounded_because(traffic: TrafficClass) -> str | None:
+    """Return why an SLO of TPOT alone bounds no request of a class of traffic; None where it has another bound."""
+    slo = traffic.slo_spec
+    if slo is None or slo.tpot_s is None or slo.ttft_s is not None or slo.e2e_s is not None:
+        return None
+    why = _undefined("tpot", traffic.workload)
+    return why and f"{why}; bound `ttft` or `e2e` too"
 
 
 def _undefined(metric: str, workload: Workload) -> str | None:

@@ -12,6 +12,7 @@ from benchgate.suite.deployment import DeploymentSpec
 from benchgate.suite.formats import schema_problem
 from benchgate.suite.load import TrafficClass
 from benchgate.suite.rules.base import Rule, arms, check_rule, rule, written_positions
+from benchgate.suite.rules.checks import unbounded_because
 from benchgate.suite.schema import Suite
 from benchgate.suite.workload import AdapterMix, Lengths, Workload
 from benchgate.suite.yaml import Fault, Path, read_text, show_path
@@ -276,14 +277,18 @@ def stage_fits_its_workload(suite: Suite) -> Iterator[Fault]:
             yield Fault((*path, where), f"the shared {shared:,} tokens leave nothing of {longest:,} tokens of `input`")
 
 
-@rule(*_ARMS, "load.workload", "load.workloads", "load.sweep")
+@rule(*_ARMS, "load.workload", "load.workloads", "load.sweep", "load.capacity")
 def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
     """Refuse requests longer than the context of an arm. Files and traces are checked when they are read."""
     room = [(tokens, name) for _, name, spec in arms(suite) if (tokens := spec.context_length) is not None]
     if suite.load is None or not room:
         return
     tokens, name = min(room)
-    for path, named, traffic in written_classes(suite):
+    sent = list(written_classes(suite))
+    capacity, searched = suite.load.capacity, suite.load.search_traffic()
+    if capacity is not None and searched is not None and capacity.workload in (None, *suite.load.workloads):
+        sent.append((("load", "capacity"), capacity.workload, searched))
+    for path, named, traffic in sent:
         workload = traffic.workload
         if workload.prompts is not None or workload.sessions is not None or traffic.schedule.trace is not None:
             continue
@@ -294,9 +299,11 @@ def request_fits_the_context(suite: Suite) -> Iterator[Fault]:
             each = f" in each of {longest} turns" if longest > 1 else ""
             lengths = f"up to {tokens_in:,} tokens in and {tokens_out:,} out{each}"
             where: Path = ("load", "workload") if named is None else ("load", "workloads", named)
-            own = traffic.class_name is None and traffic.schedule.input_tokens is not None
+            stage, key = traffic.schedule, "input"
+            if traffic.class_name is None and (stage.input_tokens is not None or stage.output_tokens is not None):
+                where, key = path, "output" if stage.input_tokens is None else "input"
             message = f'asks for {lengths}, and the context of "{name}" holds {tokens:,}'
-            yield Fault((*(path if own else where), "input"), f"{message}; shorten them, or bound them with `max`")
+            yield Fault((*where, key), f"{message}; shorten them, or bound them with `max`")
 
 
 @rule("slo.*", "load.capacity", "load.sweep.*", "load.workload", "load.workloads")
@@ -319,6 +326,8 @@ def capacity_can_be_searched(suite: Suite) -> Iterator[Fault]:
         yield Fault(path, f"{neither}; search with a workload without `leave`")
     elif (suite.load.workload if name is None else workloads[name]).sessions is not None:
         yield Fault(path, "a search sends single requests; search with a workload without `sessions`")
+    elif (searched := suite.load.search_traffic(suite.slo)) is not None and (why := unbounded_because(searched)):
+        yield Fault(path, f"the `tpot` of the `slo` is undefined for {why}")
 
 
 @check_rule("deployments", "candidate", "candidates", "load.capacity", "gate.checks.*")
