@@ -23,7 +23,10 @@ _PART = 12  # characters of a credential's beginning or end that are not shown
 _SECRET_NAME = re.compile(
     r"(?:.*_)?(?:key|apikey|pass|passwd|pat|credentials?|cookie)|.*(?:token|secret|password)", re.IGNORECASE
 )
-_SECRET_SETTING = re.compile(r"key|auth|header|secret|passw|credential|^(hf_)?token$", re.IGNORECASE)
+_SECRET_SETTING = re.compile(  # as a word of the name: `access_token` and no `max_tokens`, `auth` and no `author`
+    r"(?:^|[_-])(?:(?:api)?keys?|auth|authorization|bearer|cookies?|credentials?|headers?|secrets?|passw\w*|token)(?:$|[_-])",
+    re.IGNORECASE,
+)
 _PASSWORD_NAME = re.compile(r".*(?:pass|secret)", re.IGNORECASE)
 _ORDINARY = re.compile(r"[A-Z]?[a-z]{,15}|[A-Z]{,15}|[0-9]{,15}")  # a word, a number
 _PATH = re.compile(  # base64 may begin with a slash too

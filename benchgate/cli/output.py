@@ -175,12 +175,15 @@ class OutputOptions:
         beside = [("the statement", _beside(self.report))] if self.report is not None else []
         if run_id is not None and (statement := self.statement_path(run_id)) is not None:
             beside.append(("the statement", statement))
+        faults = []
         for option, file in (*self._named(), *beside):
             try:
                 if file.is_file():
                     file.unlink()
             except OSError as error:
-                raise UsageError(f"{option} {file}: the old file cannot be replaced: {error.strerror}") from error
+                faults.append(f"{option} {file}: the file that is there cannot be removed: {error.strerror}")
+        if faults:
+            raise UsageError("\n".join(faults))
 
     @contextmanager
     def cleared_on_failure(self) -> Iterator[Callable[[], None]]:
@@ -267,9 +270,13 @@ def finish(decision: Decision, output: OutputOptions, *, show: Callable[[str], o
         lost = show_once(code)
     except BaseException as error:
         code = interrupted_code() if isinstance(error, KeyboardInterrupt) else ExitCode.CRASH
-        output.clear(decision.evidence.run.id)
-        for fault in _withdrawal_faults(code) if output.publish else ():
-            log(f"benchgate: the verdict stands, but {fault}")
+        faults = _withdrawal_faults(code) if output.publish else []
+        try:
+            output.clear(decision.evidence.run.id)
+        except UsageError as kept:
+            faults.append(str(kept))
+        for one in faults:
+            log(f"benchgate: the verdict stands, but {one}")
         if not is_shown:
             show_once(code)
         raise
@@ -483,7 +490,7 @@ def _write_statement(
 def _withdrawal_faults(code: ExitCode) -> list[str]:
     """Withdraw the CI system's outputs, and say so in the job's summary; return what failed."""
     faults = []
-    notice = f"**No verdict above promotes: benchgate ended with exit code {int(code)}.**"
+    notice = f"\n**No verdict above promotes: benchgate ended with exit code {int(code)}.**"
     for withdraw in (ci.withdraw_outputs, functools.partial(ci.publish_summary, render_summary=lambda: notice)):
         try:
             withdraw(os.environ)

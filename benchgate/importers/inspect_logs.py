@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from benchgate.credentials import may_be_secret, without_secrets
+from benchgate.credentials import without_secrets
 from benchgate.errors import SuiteError
 from benchgate.importers.eval_items import (
     MEAN_TOLERANCE,
@@ -411,7 +411,9 @@ def _settings(log: _Log) -> Mapping[str, object]:
     packages, arguments, scorers = spec.get("packages"), spec.get("task_args"), spec.get("scorers")
     steps = [] if (listed := plan.get("steps")) is None else listed.items()
     generation = {key: setting(one) for key, one in _generation(log.header).entries() if key not in _CLIENT_SETTINGS}
-    generation = {key: without_secrets(one) for key, one in generation.items() if not may_be_secret(key)}
+    generation.pop("extra_headers", None)
+    if "extra_body" in generation:
+        generation["extra_body"] = without_secrets(generation["extra_body"])
     limits = {key: setting(one) for key, one in spec.need("config").entries() if _LIMIT.fullmatch(key)}
     found = {
         "format": "inspect_ai",

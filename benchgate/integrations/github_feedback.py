@@ -64,7 +64,9 @@ class Message:
     details_url: str | None = None
     document: Mapping[str, object] = field(default_factory=dict)
     key: str | None = None
-    after: str = ""  # newest run of the comment that one without a run replaces
+    told: str | None = (
+        None  # newest run that a comment of these names had, `+` at its end if one without a run followed
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ class Message:
                 f"{doing}: run {newest} was measured after run {self.run_id} and was posted, so the older one cannot "
                 f"make it green; publish {newest} if its verdict is not there"
             )
-        if self.run_id in posted and posted[-1] == "":
+        if self.run_id in posted and "" in posted[posted.index(self.run_id) :]:
             raise Overtaken(
                 f"{doing}: after run {self.run_id} was posted, a new measurement began, so its verdict is outdated; "
                 "publish the new run"
@@ -251,7 +253,7 @@ def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
     ours = _our_comments(api, pull, message, purpose)
     state, runs = _parse_marker(ours[-1]) if ours else (None, ())
     message.require_newest(runs, purpose.doing)
-    message = replace(message, after=max(runs, default=""))
+    message = replace(message, told=_told(message, runs))
     if not ours or (message.state is not CheckState.SUCCESS and state is CheckState.SUCCESS):
         return _post_new(api, pull, message, ours, purpose)
     for old in ours[:-1]:  # a job that was killed between the two steps above
@@ -269,8 +271,8 @@ def _marker(message: Message, kind: str = "benchgate") -> str:
 
 
 def _body(message: Message, budget: int) -> str:
-    run = f"{message.after}+" if message.run_id is None else message.run_id
-    says = f"<!-- benchgate-says:{message.state.value}:{run} -->"
+    told = message.told if message.told is not None else _told(message, ())
+    says = f"<!-- benchgate-says:{message.state.value}:{told} -->"
     return f"{_marker(message)}\n{says}\n{message.text(budget)}"
 
 
@@ -286,6 +288,14 @@ def _our_comments(api: GitHubApi, pull: int, message: Message, purpose: Purpose)
     authors = [user.get("login") if isinstance(user, dict) else None for user in users]
     ours = (one for one, author in zip(marked, authors, strict=True) if author == viewer)
     return sorted(ours, key=lambda one: number_of(one, purpose))
+
+
+def _told(message: Message, before: Sequence[str]) -> str:
+    """Return what a comment keeps of the runs told `before` and of its own, so that no older green can follow."""
+    newest = max(before, default="")
+    if message.run_id is not None and message.run_id > newest:
+        return message.run_id
+    return f"{newest}+" if message.run_id is None or "" in before else newest
 
 
 def _parse_marker(comment: Json) -> tuple[CheckState | None, tuple[str, ...]]:

@@ -213,7 +213,7 @@ def _by_first_look(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, 
     """
     looks = suite.load.looks if suite.load is not None else ()
     full = _items_power(row, one, suite, plan, known, len(plan.blocks))
-    if not looks or looks[0] == len(plan.blocks) or not any(map(stage_of_task, one.tasks)):
+    if full.has is None or not looks or looks[0] == len(plan.blocks) or not any(map(stage_of_task, one.tasks)):
         return full
     first = _items_power(row, one, suite, plan, known, looks[0])
     ends = f"if the load ends at its first look: all {len(plan.blocks)} blocks have {full.has or 0:,} items"

@@ -125,7 +125,10 @@ class RampSource(Protocol):
 
     @property
     def lead_size(self) -> int:
-        """Least number of requests that a closed loop sends before it is measured, one a slot; 0 for an open loop."""
+        """About the least number of requests before a closed loop is measured, one a slot that no client leaves.
+
+        0 for an open loop.
+        """
 
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""

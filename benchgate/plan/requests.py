@@ -367,8 +367,12 @@ class Ramp:
 
     @property
     def lead_size(self) -> int:
-        """Least number of requests that a closed loop sends before it is measured, one a slot; 0 for an open loop."""
-        return self.size // POOL_UNITS
+        """About the least number of requests before a closed loop is measured, one a slot that no client leaves.
+
+        0 for an open loop.
+        """
+        leave = self.group.traffic.workload.leave
+        return math.floor(self.size // POOL_UNITS * (1 - (leave.share_ratio if leave is not None else 0)))
 
     def pool(self) -> Sequence[PlannedRequest]:
         """Draw the requests that the slots of a closed loop repeat; numbers begin at 0."""

@@ -128,9 +128,9 @@ def newer_promotions(
     `begun` has the start of each run by id. A promotion of less weight, like an override, stands in nobody's way.
     """
     current = current_promotions(records)
-    ours = begun[promotion.run_id]
+    known, ours = current.get(promotion.run_id), begun[promotion.run_id]
     newer = [one for one in current.values() if begun[one.run_id] > ours and one.weight >= promotion.weight]
-    if newer and promotion.run_id not in current:
+    if newer and (known is None or known.weight < promotion.weight):  # else it was recorded before
         reason = f"run {newer[-1].run_id}, which was measured later, is promoted"
         yield Obstacle(ObstacleKind.OVERTAKEN, reason, ExitCode.PUBLISH_FAILED)
 

@@ -83,12 +83,18 @@ def test_a_baseline_of_which_all_requests_miss_leaves_nothing_to_lose(line: Line
     assert judge(suite, measured(suite, broken, Effect(failed=40))).outcome is Outcome.BLOCK
 
 
+def test_a_baseline_that_misses_exactly_all_but_the_margin_leaves_nothing_to_lose() -> None:
+    suite = of({"metric": "goodput", "margin": "5 points"})
+    at_the_edge = Effect(failed=57)  # 95 %, and 1 - 0.95 is a little more than 0.05
+    assert judge(suite, measured(suite, at_the_edge, at_the_edge)).checks[0].outcome is Outcome.INVALID
+
+
 def test_a_baseline_whose_few_blocks_may_miss_all_leaves_the_check_undecided() -> None:
     suite = SuiteText([{"metric": "goodput", "margin": "5 points"}], requests=60, blocks=3).suite()
     one_bad = Effect(failed=60, failed_block=1)
     check = judge(suite, measured(suite, one_bad, one_bad)).checks[0]
     assert check.outcome is Outcome.INCONCLUSIVE
-    assert "60 of 180 requests of the baseline miss already, and of so few blocks" in check.reason
+    assert "60 of 180 requests of the baseline miss already, and so many may that" in check.reason
     assert check.lower is not None and check.upper is not None and check.upper > 0.05
 
 

@@ -96,15 +96,22 @@ def refusal(path: Path, **more: Any) -> str:
     return str(refused.value)
 
 
+SECRETS = ("api_key", "apiKey", "access_token", "hf_token", "token", "Authorization", "x-auth", "client_secret")
+
+
 def test_credentials_among_the_settings_of_a_log_are_not_kept(tmp_path: Path) -> None:
     document = log([sample("France")])
     document["plan"]["config"] |= {
         "temperature": 0,
         "extra_headers": {"Authorization": "Bearer sk-live-0123456789"},
-        "extra_body": {"min_p": 0.1, "api_key": "sk-live-0123456789"},
+        "extra_body": {"min_p": 0.1, "keywords": 3, **dict.fromkeys(SECRETS, "sk-live-0123456789")},
+        "response_schema": {"properties": {"key": {"type": "string"}}},
     }
     (found,) = read_logs(Arm.BASELINE, written(tmp_path, document), quality()).observations
-    assert found.harness["generation"] == {"max_tokens": 20, "temperature": 0, "extra_body": {"min_p": 0.1}}
+    assert found.harness["generation"] == {
+        "max_tokens": 20, "temperature": 0, "extra_body": {"min_p": 0.1, "keywords": 3},
+        "response_schema": {"properties": {"key": {"type": "string"}}},
+    }  # fmt: skip
 
 
 def test_a_log_of_inspect_ai_itself_is_read_with_its_epochs_as_repetitions() -> None:

@@ -132,11 +132,15 @@ def test_of_one_run_that_is_told_twice_at_once_the_oldest_comment_stays() -> Non
 NO_VERDICT = replace(message(None), state=CheckState.ERROR)
 
 
+OLD_RED = message(Outcome.BLOCK, run_id="run-0")
+
+
+@pytest.mark.parametrize("after", [[NO_VERDICT, NO_VERDICT], [NO_VERDICT, OLD_RED]])
 @pytest.mark.parametrize("before", [[message()], [message(), message(Outcome.BLOCK, run_id="run-2")]])
 def test_a_comment_without_a_run_is_not_made_green_by_a_run_that_was_there_before_it(
-    github: FakeGitHub, before: list[Message]
+    github: FakeGitHub, before: list[Message], after: list[Message]
 ) -> None:
-    for said in (*before, NO_VERDICT, NO_VERDICT):
+    for said in (*before, *after):
         comment_on(github, said)
     red = bodies(github)
     with pytest.raises(Overtaken):
