@@ -119,10 +119,30 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
+_MOST_LEVELS = 100  # of objects and lists in each other
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    """Return True if lists and objects are in each other more than so many levels deep."""
+    inside: list[Any] = [value]
+    for _ in range(levels + 1):
+        found = (one.values() if isinstance(one, dict) else one for one in inside if isinstance(one, dict | list))
+        inside = [inner for values in found for inner in values if isinstance(inner, dict | list)]
+        if not inside:
+            return False
+    return True
+
+
 def read_json(text: str, source: str, first_line: int = 1) -> Field:
-    """Parse one JSON value. Raises UsageError with line and column for a mistake or a duplicate key."""
+    """Parse one JSON value. Raises UsageError with line and column for a mistake or a duplicate key.
+
+    Functions that go through the value recursively can: more than 100 levels are refused.
+    """
     try:
-        return Field(json.loads(text, object_pairs_hook=unique_keys), source)
+        value = json.loads(text, object_pairs_hook=unique_keys)
+        if _is_deeper(value, _MOST_LEVELS):
+            raise ValueError(f"its values are nested more than {_MOST_LEVELS} levels deep")
+        return Field(value, source)
     except json.JSONDecodeError as exc:
         place = f"{source}:{first_line + exc.lineno - 1}:{exc.colno}"
         raise UsageError(f"{place}: {exc.msg}; expected one whole JSON value: is the file cut short?") from exc
