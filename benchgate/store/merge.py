@@ -70,10 +70,10 @@ def merge_run(connection: Connection, whole: WholeRun) -> MergeResult:
         connection.execute(delete(tables.arm).where(tables.arm.c.run_id == whole.id))
         insert_rows(connection, tables.arm, whole.of(tables.arm))
         _write_evidence(connection, whole, there)
-    metric = tables.metric
-    if fate != "known":
-        connection.execute(delete(metric).where(metric.c.run_id == whole.id))
-    if connection.scalar(select(metric.c.seq).where(metric.c.run_id == whole.id).limit(1)) is None:
+    metric, ended = tables.metric, whole.run["evidence_sha256"]
+    # Metrics of an interrupted copy are of fewer records than the store may have.
+    is_same = fate != "known" or (ended is not None and known[0]["evidence_sha256"] == ended)
+    if is_same and connection.scalar(select(metric.c.seq).where(metric.c.run_id == whole.id).limit(1)) is None:
         insert_rows(connection, metric, whole.of(metric))
     added, waiting_for = _add_verdicts(connection, whole)
     for table in (tables.noise_profile, tables.promotion, tables.imported):

@@ -103,12 +103,13 @@ def suspend(connection: Connection, run_id: str) -> None:
 
 
 def reopen(connection: Connection, run_id: str) -> None:
-    """Set an interrupted run to running. Raises StoreError for one that is over, or missing."""
+    """Set an interrupted run to running, without the metrics of its part. Raises StoreError for one that is over."""
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found or is_over(found[0]):
         raise StoreError(f"run {run_id} cannot go on: it is {found[0]['status'] if found else 'not in this store'}")
     reopened = {"status": RunStatus.RUNNING.value, "finished_at": None}
     connection.execute(update(tables.run).where(tables.run.c.id == run_id).values(reopened))
+    connection.execute(delete(tables.metric).where(tables.metric.c.run_id == run_id))
 
 
 def is_over(run: Mapping[str, Any]) -> bool:

@@ -257,6 +257,21 @@ def test_run_that_went_on_elsewhere_is_continued_and_never_goes_back(
     assert bundle_of(shared_address, run.id) == bundle_of(third, run.id)
 
 
+def test_numbers_of_an_interrupted_copy_are_not_those_of_the_whole_run(shared_address: str, elsewhere: str) -> None:
+    run = make_run()
+    cut_short(elsewhere, run, parts=1)
+    with Store.open(elsewhere) as store:
+        store.save_metrics(run.id, [number(0.5)])  # of its one block
+    with Store.open(shared_address) as store:
+        writer = store.begin_run(run, PLAN)
+        for block in range(3):
+            writer.add(make_load(block=block))
+        writer.finish(RunStatus.COMPLETE, DONE_AT)
+    assert fates(bring(elsewhere, shared_address, run.id)) == [("known", 0)]
+    with Store.open(shared_address) as store:
+        assert store.metrics(run.id) == []
+
+
 def test_beginnings_that_do_not_fit_are_refused(shared_address: str, elsewhere: str) -> None:
     """Another record at one place; and one after the end that the other says the run has."""
     run, sealed = make_run(), make_run()

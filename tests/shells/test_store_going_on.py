@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from benchgate.errors import EvidenceError, StoreError, UsageError
 from benchgate.model.deployment import Arm, Deployment
-from benchgate.model.run import SERVER_PROCESSES, SESSION_BEGUN, BudgetReading, Resumption, Run, RunStatus
+from benchgate.model.run import SERVER_PROCESSES, SESSION_BEGUN, BudgetReading, MetricRow, Resumption, Run, RunStatus
 from benchgate.pipeline.checkpoint import Completed, changed_references, processes_before, same_processes, session_event
 from benchgate.pipeline.resume import ResumedRun, SpoolState, recover_spools
 from benchgate.sim.process import serve_sim
@@ -153,6 +153,16 @@ def test_only_a_run_that_is_not_over_goes_on(store: Store, tmp_path: Path) -> No
 
 def facts(**said: object) -> Deployment:
     return replace(make_deployment("f16"), facts=said)
+
+
+def test_a_run_that_goes_on_has_no_numbers_of_its_part(store: Store, tmp_path: Path) -> None:
+    run = make_run()
+    writer = store.begin_run(run, PLAN)
+    writer.add(make_load())
+    writer.suspend()
+    store.save_metrics(run.id, [MetricRow(Arm.CANDIDATE, "ttft", "p95", "c4", None, 0.5, 8)])
+    store.reopen_run(run.id, spool=spool(tmp_path)).finish(RunStatus.COMPLETE, DONE_AT)
+    assert store.metrics(run.id) == []
 
 
 def test_a_deployment_that_says_something_else_is_refused_before_anything_is_written(tmp_path: Path) -> None:
