@@ -178,7 +178,7 @@ def _row(check: CheckResult, anchor: str, guards: Mapping[str, str], alpha: floa
         required=check.required,
         baseline=display.NOT_APPLICABLE if absolute else display.value(check.baseline, check.unit),
         candidate=("production: " if check.metric == SPENT and check.candidate is not None else "")
-        + display.value(check.candidate, check.unit),
+        + display.candidate(check, check.candidate),
         change=display.NOT_APPLICABLE if absolute or check.harm is None else display.change(check, check.harm),
         direction=display.direction(check),
         interval=display.interval(check),

@@ -148,6 +148,13 @@ def _of_drills(quantity: float, unit: Unit, digits: int) -> str:
     return _infinite(quantity) or units.show_multiple(quantity, digits=digits)
 
 
+def candidate(check: CheckResult, found: float | None) -> str:
+    """Show a candidate's value of a check; that of an absolute one keeps the digits that tell it from its bound."""
+    if found is None or check.scale is not Scale.ABSOLUTE:
+        return value(found, check.unit)
+    return units.beside(_show(check), found, check.margin)
+
+
 def change(check: CheckResult, harm: float) -> str:
     """Show a regression as the candidate's change, with the change's own sign.
 

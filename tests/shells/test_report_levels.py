@@ -8,7 +8,7 @@ import pytest
 
 from benchgate.model.deployment import flatten_json
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Verdict
+from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit, Verdict
 from benchgate.report import display
 from benchgate.report.display import level, limits_sentence
 from benchgate.report.document import verdict_document
@@ -130,3 +130,19 @@ def test_words_of_the_suite_language_are_quoted_and_nothing_else_is() -> None:
 
 def test_a_duration_in_a_setting_is_shown_as_it_was_written() -> None:
     assert dict(flatten_json({"decode_s": 9 * 1e-3, "n": 3, "b": True})) == {"decode_s": "0.009", "n": "3", "b": "true"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "bound", "found", "told"),
+    [
+        (Unit.SECONDS, 0.5, 0.5003, "500.3 ms"),
+        (Unit.RATIO, 0.95, 0.94960, "94.96 %"),
+        (Unit.RATIO, 0.95, 0.9, "90.0 %"),
+    ],
+)
+def test_value_of_an_absolute_check_is_not_rounded_onto_its_bound(
+    unit: Unit, bound: float, found: float, told: str
+) -> None:
+    check = replace(fake.check(), scale=Scale.ABSOLUTE, unit=unit, margin=bound, candidate=found)
+    for text in shown(verdict_with(check)):
+        assert told in text

@@ -46,10 +46,10 @@ def _row(check: CheckResult, past: PastCheck) -> tuple[str, ...]:
     return (
         check.title,
         display.value(past.baseline, check.unit),
-        display.value(past.candidate, check.unit),
+        display.candidate(check, past.candidate),
         display.change(check, past.harm),
         display.value(check.baseline, check.unit),
-        display.value(check.candidate, check.unit),
+        display.candidate(check, check.candidate),
         display.NOT_APPLICABLE if check.harm is None else display.change(check, check.harm),
     )
 
