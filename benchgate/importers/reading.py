@@ -136,7 +136,7 @@ def _is_deeper(value: object, levels: int) -> bool:
 def read_json(text: str, source: str, first_line: int = 1) -> Field:
     """Parse one JSON value. Raises UsageError with line and column for a mistake or a duplicate key.
 
-    Functions that go through the value recursively can: more than 100 levels are refused.
+    A value with more than 100 levels is refused, so that recursive readers do not overflow.
     """
     try:
         value = json.loads(text, object_pairs_hook=unique_keys)

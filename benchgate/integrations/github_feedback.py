@@ -64,9 +64,7 @@ class Message:
     details_url: str | None = None
     document: Mapping[str, object] = field(default_factory=dict)
     key: str | None = None
-    told: str | None = (
-        None  # newest run that a comment of these names had, `+` at its end if one without a run followed
-    )
+    posted: str = ""  # newest run posted in comments of these names, with `+` if a message without a run came after it
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -253,7 +251,7 @@ def publish_comment(api: GitHubApi, pull: int, message: Message) -> str:
     ours = _our_comments(api, pull, message, purpose)
     state, runs = _parse_marker(ours[-1]) if ours else (None, ())
     message.require_newest(runs, purpose.doing)
-    message = replace(message, told=_told(message, runs))
+    message = replace(message, posted=_posted(message, runs))
     if not ours or (message.state is not CheckState.SUCCESS and state is CheckState.SUCCESS):
         return _post_new(api, pull, message, ours, purpose)
     for old in ours[:-1]:  # a job that was killed between the two steps above
@@ -271,8 +269,7 @@ def _marker(message: Message, kind: str = "benchgate") -> str:
 
 
 def _body(message: Message, budget: int) -> str:
-    told = message.told if message.told is not None else _told(message, ())
-    says = f"<!-- benchgate-says:{message.state.value}:{told} -->"
+    says = f"<!-- benchgate-says:{message.state.value}:{message.posted} -->"
     return f"{_marker(message)}\n{says}\n{message.text(budget)}"
 
 
@@ -290,8 +287,8 @@ def _our_comments(api: GitHubApi, pull: int, message: Message, purpose: Purpose)
     return sorted(ours, key=lambda one: number_of(one, purpose))
 
 
-def _told(message: Message, before: Sequence[str]) -> str:
-    """Return what a comment keeps of the runs told `before` and of its own, so that no older green can follow."""
+def _posted(message: Message, before: Sequence[str]) -> str:
+    """Return what a comment records of its run and of those posted `before`, so that no older green can replace it."""
     newest = max(before, default="")
     if message.run_id is not None and message.run_id > newest:
         return message.run_id

@@ -207,16 +207,17 @@ def item_power(one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) ->
 
 
 def _by_first_look(row: CheckPower, one: JudgedCheck, suite: Suite, plan: Plan, known: KnownNoise) -> CheckPower:
-    """Return the power by the items of a load that ends at its first look, as it does where its own checks are decided.
+    """Return the power for the items that a load has sent by its first look, where it may end.
 
-    Only what no look can mend is certain. The same as with all blocks for items that are not among the load's requests.
+    A check is certain to fail only if the items of all blocks are too few. Items that are not sent under load do not
+    depend on looks.
     """
     looks = suite.load.looks if suite.load is not None else ()
     full = _items_power(row, one, suite, plan, known, len(plan.blocks))
     if full.has is None or not looks or looks[0] == len(plan.blocks) or not any(map(stage_of_task, one.tasks)):
         return full
     first = _items_power(row, one, suite, plan, known, looks[0])
-    ends = f"if the load ends at its first look: all {len(plan.blocks)} blocks have {full.has or 0:,} items"
+    ends = f"if the load ends at its first look: all {len(plan.blocks)} blocks have {full.has:,} items"
     note = "; ".join(filter(None, (first.note, None if full.cannot else first.cannot, ends)))
     return replace(first, cannot=full.cannot, remedy=full.remedy, note=note)
 

@@ -103,7 +103,7 @@ def suspend(connection: Connection, run_id: str) -> None:
 
 
 def reopen(connection: Connection, run_id: str) -> None:
-    """Set an interrupted run to running, without the metrics of its part. Raises StoreError for one that is over."""
+    """Set an interrupted run to running and remove its metrics. Raises StoreError for one that is over, or missing."""
     found = fetch(connection, select(tables.run).where(tables.run.c.id == run_id))
     if not found or is_over(found[0]):
         raise StoreError(f"run {run_id} cannot go on: it is {found[0]['status'] if found else 'not in this store'}")

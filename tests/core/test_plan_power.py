@@ -38,7 +38,7 @@ def load_suite(*checks: Line, load: Line | None = None, gate: Line | None = None
     written: Line = {
         "workload": {"input": "8 tokens", "output": "10 tokens"},
         "blocks": 10,
-        "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": 60}],
+        "sweep": [{**OPEN, "requests": 60}],
         **(load or {}),
     }
     return Suite.model_validate(
@@ -88,7 +88,7 @@ def test_a_latency_sees_needs_and_passes_what_the_tables_say() -> None:
 def test_what_it_says_of_an_equal_candidate_is_what_the_gate_does() -> None:
     """The whole decision over made-up runs of an equal candidate, each judged at the last look."""
     cv = 0.05
-    load = {"blocks": None, "looks": [4, 8], "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": 6}]}
+    load = {"blocks": None, "looks": [4, 8], "sweep": [{**OPEN, "requests": 6}]}
     suite = load_suite({"metric": "e2e", "margin": "10%"}, {"metric": "error_rate", "max": "50%"}, load=load)
     row = only(suite, known=calibrated(NoiseSpread("e2e", "p50", "c4", cv, 2**0.5 * cv, 10)))
     runs = [measured(suite, noise=Noise(cv=cv, seed=seed)) for seed in range(50)]
@@ -315,7 +315,7 @@ def test_misses_that_are_allowed_are_counted() -> None:
     (lone,) = told(
         load_suite(
             {"metric": "error_rate", "max": "1%"},
-            load={"blocks": 10, "sweep": [{"stage": "c4", "rate": "4/s", "ramp": 0, "requests": 60}]},
+            load={"blocks": 10, "sweep": [{**OPEN, "requests": 60}]},
         )
     ).checks
     assert "at most 1 miss in 600" in (lone.note or "")

@@ -130,8 +130,6 @@ def test_of_one_run_that_is_told_twice_at_once_the_oldest_comment_stays() -> Non
 
 
 NO_VERDICT = replace(message(None), state=CheckState.ERROR)
-
-
 OLD_RED = message(Outcome.BLOCK, run_id="run-0")
 
 

@@ -177,7 +177,7 @@ def against_baseline(
     )
     most = miss_share_limits(theirs.kept, theirs.totals, alpha)
     if p_value > alpha and (most is None or 1 - most.upper <= margin):
-        reason = f"{shown}, and so many may that a candidate of which all miss would stay inside the margin"
+        reason = f"{shown}; their true share may be so high that a candidate of which all miss stays inside the margin"
         raise inconclusive(reason, "measure more blocks")
 
 

@@ -67,10 +67,11 @@ def check_is_measured(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
 def good_requests_are_defined(suite: Suite, check: Check) -> Iterator[tuple[str, str]]:
     """Require an SLO, of the suite or of every judged class, for checks that count good requests."""
     judged = _judged_classes(suite, check)
-    boundless = next((one for one in judged if unbounded_because(one) is not None), None)
-    if check.metric in _OF_GOOD and boundless is not None:
-        undefined = f'`slo`, whose `tpot` in stage "{boundless.name}" is undefined for {unbounded_because(boundless)}'
-        yield "metric", f"{check.metric} counts the requests that meet the {undefined}"
+    unbounded = [(one.name, why) for one in judged if (why := unbounded_because(one)) is not None]
+    if check.metric in _OF_GOOD and unbounded:
+        stage, why = unbounded[0]
+        undefined = f'whose `tpot` in stage "{stage}" is undefined for {why}'
+        yield "metric", f"{check.metric} counts the requests that meet the `slo`, {undefined}"
     if check.metric in _OF_GOOD and suite.slo is None and not (judged and all(one.has_own_slo for one in judged)):
         lacking = next((one.name for one in judged if not one.has_own_slo and one.class_name), None)
         where = f'this suite has not, nor class "{lacking}"' if lacking else "this suite has not"
