@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Select, Table, func, or_, select
+from sqlalchemy import Connection, Select, String, Table, cast, func, or_, select
 
 from benchgate.errors import EvidenceError
 from benchgate.model.deployment import Arm
@@ -291,7 +291,11 @@ def _unjudged(connection: Connection, run: Run, began_at: str) -> tuple[Attempt,
     before, seen, stone, verdict = tables.run.c, tables.observation.c, tables.tombstone.c, tables.verdict.c
     event = tables.event.c
     measured = select(1).where(seen.run_id == before.id, seen.kind.in_(MEASURED)).exists()
-    removed = select(1).where(stone.run_id == before.id, stone.of_table == tables.observation.name).exists()
+    # Sealed columns begin with `seq` and the kind (OBSERVATION_SEALED): [12,"load",
+    place = "[" + cast(stone.seq, String)
+    of_measured = or_(*(stone.sealed.startswith(place + f',"{kind}",') for kind in MEASURED))
+    of_observation = stone.of_table == tables.observation.name
+    removed = select(1).where(stone.run_id == before.id, of_observation, of_measured).exists()
     began = select(1).where(event.run_id == before.id, event.kind == SESSION_BEGUN).exists()
     over = before.finished_at.is_not(None) & (before.finished_at <= began_at)
     whole = (before.status == RunStatus.COMPLETE.value) & over

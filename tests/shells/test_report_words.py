@@ -71,6 +71,23 @@ def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
     assert told(unsure).endswith("cost 25.0 % less than on the baseline (no interval, so not shown)")
 
 
+def test_a_cost_that_is_unknown_is_not_one_of_no_tokens() -> None:
+    def cells(rate: float | None) -> list[str]:
+        unpriced = dict.fromkeys(("usd_per_million_output", "usd_per_million_good"))
+        tokens = None if rate is None else Estimate(rate, None)
+        rows = [
+            replace(row, figures=replace(row.figures, output_tokens_per_s=tokens, **unpriced))
+            for row in rows_of(fake.evidence())
+            if row.figures is not None
+        ]
+        table = cost_table(rows)
+        assert table is not None
+        return sorted({row[column] for row in table.rows for column in (4, 6)})
+
+    assert cells(0.0) == ["no tokens"]
+    assert cells(None) == cells(120.0) == ["unknown"]
+
+
 def test_a_bill_is_held_against_no_level_at_which_the_baseline_misses_its_slo() -> None:
     rows = [
         replace(row, target_ratio=1.0) if row.role is Arm.BASELINE else row for row in rows_of(fake.evidence())

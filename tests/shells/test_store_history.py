@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from benchgate.gate.judge import judge
-from benchgate.model.run import Evidence, Resumption, RunStatus
+from benchgate.model.deployment import Arm
+from benchgate.model.run import DeploymentFault, Evidence, Resumption, RunStatus
 from benchgate.model.verdict import Outcome
 from benchgate.pipeline.judge import decide_stored
 from benchgate.report.document import verdict_document
 from benchgate.store.repository import RunWriter, Store
+from benchgate.store.retention import Policy
 from tests.fakes.measured import Effect, Noise, SuiteText, measured
 from tests.shells.store_samples import PLAN, make_load, make_run, write_run
 
@@ -93,6 +95,22 @@ def test_runs_that_measured_something_and_had_no_verdict_by_then_are_known_for_g
     before = store.evidence(later).unjudged
     assert [(one.run_id, one.outcome) for one in before] == [(silent.id, None), (ended.id, None)]
     store.save_verdict(silent.id, document("BLOCK"), decided_at="2026-11-22T00:00:00Z")
+    assert store.evidence(later).unjudged == before
+
+
+def test_removing_raw_records_changes_no_history(store: Store) -> None:
+    measured_some, away = make_run(), make_run()
+    for run, record in ((measured_some, make_load()), (away, DeploymentFault(Arm.CANDIDATE, "before", "load"))):
+        writer = store.begin_run(run, PLAN)
+        writer.add(record)
+        writer.finish(RunStatus.PARTIAL, "2026-11-20T13:00:00Z")
+    later = judged_later(store)
+    before = store.evidence(later).unjudged
+    assert [one.run_id for one in before] == [measured_some.id]
+    old = store.expendable(Policy(), "2028-01-01T00:00:00Z")
+    removed = store.remove_raw(old, now="2028-01-01T00:00:00Z", reason="benchgate store gc")
+    assert {one.run_id for one in old} >= {measured_some.id, away.id}
+    assert removed.stayed == ()
     assert store.evidence(later).unjudged == before
 
 

@@ -390,7 +390,8 @@ def _quantile_against_bound(
     estimate.candidate = estimate.value = value
     estimate.limits, estimate.p_value = limits, p_value
     estimate.n, estimate.n_unit = n, "sessions" if measure.metric == "session_e2e" else "requests"
-    estimate.method = f"order-statistic limits over requests, {beside}"
+    each_by = f", each by the p{q * 100:g} of its own gaps" if measure.metric == "itl" else ""
+    estimate.method = f"order-statistic limits over requests{each_by}, {beside}"
 
 
 def trace_widest(trace: Trace, formula: str, limits: Limits, p_value: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchgate import units
 from benchgate.escape import one_line
 from benchgate.gate.evidence.costs import PRICE_MISMATCH, overpaid, price_mismatch
-from benchgate.gate.summary.figures import Estimate
+from benchgate.gate.summary.figures import Estimate, StageFigures
 from benchgate.model.deployment import TOKEN_KINDS, Arm, Deployment
 from benchgate.report import display
 from benchgate.report.section import Lines, Section, Style, notes, present
@@ -30,6 +30,7 @@ _NOTE = (
     "the deployment may idle, so full use costs less per token. A good token belongs to a request that met every SLO. "
     "The interval is that of the throughput."
 )
+_NO_TOKENS, _UNKNOWN = "no tokens", "unknown"
 _NO_PRICE = "The cost is unknown: no deployment has a price. Add one to each in the suite, such as price: $2/h."
 
 
@@ -59,14 +60,22 @@ def _cells(row: StageRow, baseline: StageRow | None) -> tuple[str, ...]:
     price = price_text(deployment)
     if figures is None:
         return (price, display.NOT_MEASURED, none, display.NOT_MEASURED, none, none)
-    output = _with_limits(figures.usd_per_million_output)
-    good = (none, none) if row.slo is None else _with_limits(figures.usd_per_million_good)
+    lacking = _NO_TOKENS if _has_no_tokens(figures) else _UNKNOWN
+    output = _with_limits(figures.usd_per_million_output, lacking)
+    if figures.usd_per_million_output is not None:
+        lacking = _NO_TOKENS
+    good = (none, none) if row.slo is None else _with_limits(figures.usd_per_million_good, lacking)
     return (price, *output, *good, _change(row, baseline))
 
 
-def _with_limits(cost: Estimate | None) -> tuple[str, str]:
+def _has_no_tokens(figures: StageFigures) -> bool:
+    """Return True if no token came; False also where their number is unknown."""
+    return figures.output_tokens_per_s is not None and figures.output_tokens_per_s.value == 0
+
+
+def _with_limits(cost: Estimate | None, lacking: str) -> tuple[str, str]:
     if cost is None:
-        return "no tokens", display.NOT_APPLICABLE
+        return lacking, display.NOT_APPLICABLE
     return display.usd(cost.value), display.limits(cost.limits, display.usd)
 
 
@@ -194,8 +203,12 @@ def _saved_in_use(ours: Deployment, theirs: Deployment, share: EstimateWithLimit
 
 def _price(row: StageRow) -> str:
     """`$1.21 per 1M output tokens ($1.12 to $1.32), $1.21 per 1M good ones`."""
+    if not row.deployment.has_price:
+        return "has no price"
     if row.figures is None or row.figures.usd_per_million_output is None:
-        return "has no tokens to price" if row.deployment.has_price else "has no price"
+        return (
+            "has no tokens to price" if row.figures is not None and _has_no_tokens(row.figures) else "has no known cost"
+        )
     output, good = row.figures.usd_per_million_output, row.figures.usd_per_million_good
     limits = "" if output.limits is None else f" ({display.limits(output.limits, display.usd)})"
     price = f"{display.usd(output.value)} per 1M output tokens{limits}"
