@@ -22,7 +22,7 @@ from benchgate.gate.decision import CannotJudge, Estimate, Rule, decide, inconcl
 from benchgate.gate.reasons import Line, change_of, check_line, show_margin, stale_noise
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastArm, PastRun, past_arm
-from benchgate.model.metric import COST_METRICS, METRICS, depends_on_slo, names_of
+from benchgate.model.metric import COST_METRICS, METRICS, names_of
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import HISTORY, CheckResult, Outcome, Scale, Unit
 from benchgate.stats.distributions import Limits
@@ -224,7 +224,7 @@ def _worst_chain(check: CheckResult, judged: Evidence, releases: int, suite: Sui
             past = run.checks.get(check.id)
             if past is None or past.scale is not check.scale or past.n < 2:
                 link = f"{source} has no {check.id} to add"
-            elif depends_on_slo(check.metric) and run.slo not in (None, slo):
+            elif not run.counts_as(check.metric, slo):
                 link = f"{source} counted good requests by another `slo`"
             else:
                 link = ChainLink(past.harm, Limits(past.lower, past.upper), past.alpha, past.n, source, past.freedom)

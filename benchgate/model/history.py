@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from benchgate.model.deployment import Deployment, describe_hardware
+from benchgate.model.metric import depends_on_slo
 from benchgate.model.verdict import Outcome, Scale, Unit
 
 
@@ -54,6 +55,10 @@ class PastRun:
     checks: Mapping[str, PastCheck]  # those that compared both sides and have finite numbers, by id
     decided_at: str | None = None  # promotion, or verdict if no promotion of its suite is recorded
     slo: object = None  # of its suite, as that is stored; stages and classes may have their own
+
+    def counts_as(self, metric: str, slo: object) -> bool:
+        """Return True if its number of a metric counts requests by this `slo`, as a suite stores it, or by none."""
+        return not depends_on_slo(metric) or self.slo in (None, slo)
 
     @property
     def promoted_at(self) -> str:

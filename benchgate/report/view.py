@@ -161,7 +161,7 @@ class Report:
             (self.quality, spoilt.quality),
             (divergence_section(evidence, stored=against is not None), spoilt.divergence),
             (shadow_section(evidence, verdict.alpha) if against is None else None, spoilt.shadow),
-            (history_section(evidence, verdict) if against is None else None, ""),
+            (history_section(evidence, verdict, self.suite) if against is None else None, ""),
             (noise_section(evidence, verdict), ""),
         )
         doubt = terms.reference_doubt()
@@ -252,8 +252,9 @@ def _is_beyond_margin(check: CheckResult) -> bool:
 
 
 def _wide_margins(both: Sides, verdict: Verdict) -> Iterator[str]:
-    """Yield why the margins of latency are wide where the servers ran beside the load generator."""
-    margins = [math.expm1(c.margin) for c in verdict.checks if c.family == "load" and c.scale is Scale.LOG_RATIO]
+    """Yield why the margins of the load are wide where the servers ran beside the load generator."""
+    of_load = [c for c in verdict.checks if c.family == "load" and c.scale is Scale.LOG_RATIO]
+    margins = [abs(math.expm1(-c.margin if display.higher_is_better(c.metric) else c.margin)) for c in of_load]
     local = all(side.deployment.url is None for side in both)
     if local and max(margins, default=0.0) >= _WIDE_MARGIN:
         yield (

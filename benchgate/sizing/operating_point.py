@@ -524,11 +524,13 @@ def priced_level(rows: Sequence[MetricRow], suite: Suite, arm: Arm, *, in_use: b
     found, output = (_pooled_levels(kept, stages[stage], metric) for metric in (name, of_output))
     if found is None or output is None:
         at_full_use = _pooled_levels(kept, stages[stage], name.removesuffix(IN_USE))
-        return f"stage {stage} has no cost: " + (
-            "no price was stated for it, by the hour or by the token"
-            if at_full_use is None
-            else "its deployment has no `price_terms`, which say how it is used"
-        )
+        if at_full_use is not None:
+            why = "its deployment has no `price_terms`, which say how it is used"
+        elif by_token:
+            why = "a block has no tokens to price, or the server did not report all those that are paid for"
+        else:
+            why = "no price was stated for it, by the hour or by the token"
+        return f"stage {stage} has no cost: {why}"
     return PricedLevel(stage, found, output)
 
 

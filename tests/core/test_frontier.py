@@ -219,6 +219,13 @@ def test_no_price_and_no_level_are_no_cost(rows: Sequence[MetricRow], says: str)
     assert unused == "stage c8 has no cost: its deployment has no `price_terms`, which say how it is used"
 
 
+def test_a_bill_that_is_unknown_is_not_called_unpriced() -> None:
+    paid_by_token = SUITE.replace("model: m}", "model: m, token_prices: {input: $1/M, output: $2/M}}")
+    found = priced_level(LEVELS, parse_suite(paid_by_token, "s"), OURS)
+    assert isinstance(found, str)
+    assert "did not report all those that are paid for" in found and "no price" not in found
+
+
 CLASSES = """
 suite: classes
 deployments:

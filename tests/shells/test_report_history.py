@@ -7,9 +7,10 @@ from dataclasses import replace
 from benchgate.model.deployment import Arm
 from benchgate.model.history import PastCheck, PastRun, past_arm
 from benchgate.model.run import Evidence
-from benchgate.model.verdict import Outcome, Scale, Unit
+from benchgate.model.verdict import Outcome, Scale, Unit, Verdict
 from benchgate.report.section import Section
 from benchgate.report.sections.history import history_section
+from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fake
 from tests.fakes.rendered import render_html, render_markdown
 
@@ -27,7 +28,12 @@ def past(*, baseline: Arm = Arm.BASELINE, candidate: Arm = Arm.BASELINE, check: 
 
 
 def section(last: PastRun) -> Section | None:
-    return history_section(replace(fake.evidence(), history=(last,)), fake.verdict(Outcome.PASS))
+    return of_history((last,), fake.verdict(Outcome.PASS))
+
+
+def of_history(history: tuple[PastRun, ...], verdict: Verdict) -> Section | None:
+    evidence = replace(fake.evidence(), history=history)
+    return history_section(evidence, verdict, Suite.from_stored(evidence.run.suite))
 
 
 def line(last: PastRun) -> str:
@@ -79,8 +85,24 @@ def test_a_release_alone_is_no_deployment() -> None:
     assert behind.endswith(f"its baseline {relation}.")
 
 
+def test_good_requests_by_another_slo_are_not_set_beside_those_of_now() -> None:
+    own = Suite.from_stored(fake.run().suite).to_stored()["slo"]
+    verdict = fake.verdict(Outcome.PASS)
+    of_good = tuple(replace(one, metric="goodput") if one.id == THEN.id else one for one in verdict.checks)
+    for checks, slo, n_rows in (
+        (of_good, own, 1),
+        (of_good, None, 1),  # it is not known
+        (of_good, {"ttft": "9s", "target": "95%"}, 0),
+        (verdict.checks, {"ttft": "9s", "target": "95%"}, 1),  # no latency depends on it
+    ):
+        found = of_history((replace(past(), slo=slo),), replace(verdict, checks=checks))
+        assert found is not None
+        assert sum(len(table.rows) for table in found.tables) == n_rows
+        assert ("by another `slo`" in found.sentences[0]) == (n_rows == 0)
+
+
 def test_a_first_run_says_that_there_is_no_last_time() -> None:
-    found = history_section(fake.evidence(), fake.verdict())
+    found = of_history((), fake.verdict())
     assert found is not None and not found.tables
     assert found.sentences[0].startswith("No earlier run of this measurement was promoted")
     assert f"<p>{found.sentences[0]}</p>" in render_html(fake.evidence(), fake.verdict())
@@ -95,4 +117,4 @@ def test_no_numbers_stand_where_there_are_none_to_set_beside_them() -> None:
         assert found is not None and not found.tables and found.sentences[0].startswith(LAST)
     alone = {Arm.CANDIDATE: evidence.run.arms[Arm.CANDIDATE]}
     lonely = replace(evidence, run=replace(evidence.run, arms=alone), history=(past(),))
-    assert history_section(lonely, fake.verdict()) is None
+    assert history_section(lonely, fake.verdict(), Suite.from_stored(lonely.run.suite)) is None

@@ -66,7 +66,7 @@ def test_lost_and_gained_items_are_counted_by_id() -> None:
     assert (add.paired, add.lost, add.gained) == (40, 3, 1)
     assert (add.baseline_ratio, add.candidate_ratio) == (38 / 40, 36 / 40)
     both = pooled_tasks([add, sort], "all tasks")
-    assert (both.paired, both.lost, both.gained, both.discordance_ratio) == (80, 5, 1, 6 / 80)
+    assert (both.paired, both.lost, both.gained, both.flipped_ratio) == (80, 5, 1, pytest.approx(6 / 80))
     assert both.recovery_ratio == pytest.approx(73 / 77)
 
 
@@ -104,7 +104,7 @@ def test_continuous_scores_are_means_and_have_no_flips() -> None:
         for o, score in zip(fake.quality()[:2], (0.5, 0.4), strict=True)
     )
     task = summarise_task("rouge", baseline, candidate)
-    assert (task.lost, task.gained, task.discordance_ratio) == (None, None, None)
+    assert (task.lost, task.gained, task.flipped_ratio) == (None, None, None)
     assert task.baseline_ratio == pytest.approx(0.5)
     assert task.recovery_ratio == pytest.approx(0.8)
 
@@ -203,6 +203,12 @@ def test_the_short_form_counts_the_tasks_and_items_that_it_speaks_of() -> None:
     assert lines[0].endswith(" over 2 tasks, 160 items")
     assert lines[1].startswith("1 answer flipped (")
     assert _short_form({"a": alike, "b": alike})[-1] == "no task scores lower"
+
+
+def test_flips_over_all_tasks_weigh_each_task_equally_as_their_check_does() -> None:
+    large = (Answers([1.0] * 400), Answers([0.0] * 20 + [1.0] * 380))
+    small = (Answers([1.0] * 40), Answers([1.0] * 40))
+    assert "20 answers flipped (2.50 %, the mean of the tasks)" in _short_form({"large": large, "small": small})
 
 
 def test_a_task_that_was_not_measured_is_named_and_counts_as_no_gain() -> None:

@@ -58,6 +58,21 @@ def test_less_throughput_is_a_fall_and_worse() -> None:
     assert shown.allowed == "a fall of at most 5 %"
 
 
+@pytest.mark.parametrize(
+    ("metric", "margin", "said"),
+    [
+        ("ttft", math.log1p(0.6), "60 %"),
+        ("output_throughput", -math.log1p(-0.6), "60 %"),
+        ("output_throughput", -math.log1p(-0.4), None),  # ln(1 / 0.6), which is a rise by two thirds
+    ],
+)
+def test_wide_margins_are_named_as_the_suite_wrote_them(metric: str, margin: float, said: str | None) -> None:
+    check = replace(fake.check(), metric=metric, margin=margin)
+    notes = report_view(fake.evidence(), replace(fake.verdict(), checks=(check,))).notes
+    wide = [note for note in notes if note.startswith("Margins of up to")]
+    assert wide == [] if said is None else wide[0].startswith(f"Margins of up to {said} are wide")
+
+
 def test_lost_accuracy_is_a_fall_in_points() -> None:
     shown = row(
         metric="accuracy", scale=Scale.DIFFERENCE, unit=Unit.RATIO, harm=0.03, lower=-0.01, upper=0.05, margin=0.02

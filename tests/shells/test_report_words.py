@@ -71,6 +71,15 @@ def test_what_the_change_does_to_the_bill_is_told_with_its_interval() -> None:
     assert told(unsure).endswith("cost 25.0 % less than on the baseline (no interval, so not shown)")
 
 
+def test_a_cost_of_good_tokens_is_unknown_where_some_requests_were_good() -> None:
+    for good_ratio, shown in ((0.0, "no tokens"), (0.6, "unknown")):
+        (row, *_) = rows_of(fake.evidence())
+        assert row.figures is not None
+        figures = replace(row.figures, usd_per_million_good=None, goodput_ratio=Estimate(good_ratio, None))
+        table = cost_table([replace(row, figures=figures)])
+        assert table is not None and table.rows[0][6] == shown
+
+
 def test_a_cost_that_is_unknown_is_not_one_of_no_tokens() -> None:
     def cells(rate: float | None) -> list[str]:
         unpriced = dict.fromkeys(("usd_per_million_output", "usd_per_million_good"))

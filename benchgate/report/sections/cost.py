@@ -63,7 +63,8 @@ def _cells(row: StageRow, baseline: StageRow | None) -> tuple[str, ...]:
     lacking = _NO_TOKENS if _has_no_tokens(figures) else _UNKNOWN
     output = _with_limits(figures.usd_per_million_output, lacking)
     if figures.usd_per_million_output is not None:
-        lacking = _NO_TOKENS
+        none_good = figures.goodput_ratio is not None and figures.goodput_ratio.value == 0
+        lacking = _NO_TOKENS if none_good else _UNKNOWN
     good = (none, none) if row.slo is None else _with_limits(figures.usd_per_million_good, lacking)
     return (price, *output, *good, _change(row, baseline))
 

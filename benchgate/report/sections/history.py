@@ -10,6 +10,7 @@ from benchgate.model.verdict import CheckResult, Verdict
 from benchgate.report import display
 from benchgate.report.section import Lines, Section, Style, notes, present
 from benchgate.report.table import Column, Table, number_columns
+from benchgate.suite.schema import Suite
 
 _COLUMNS = (
     Column("check", numeric=False),
@@ -22,8 +23,11 @@ _NOTE = (
 )
 
 
-def history_section(evidence: Evidence, verdict: Verdict) -> Section | None:
-    """Return the section; None of one deployment alone, which is never promoted over another."""
+def history_section(evidence: Evidence, verdict: Verdict, suite: Suite) -> Section | None:
+    """Return the section; None of one deployment alone, which is never promoted over another.
+
+    Numbers of good requests are left out if the promoted run counted them by another `slo` than `suite`.
+    """
     if len(evidence.run.arms) < len(Arm) or len(arms_of(evidence)) < len(Arm):
         return None
     if not evidence.history:
@@ -31,8 +35,15 @@ def history_section(evidence: Evidence, verdict: Verdict) -> Section | None:
     last = evidence.history[-1]
     line = f"Last promoted run of the same measurement: {_line(last, evidence)}"
     both = [(check, last.checks[check.id]) for check in verdict.checks if check.id in last.checks]
-    rows = tuple(_row(check, past) for check, past in both if (check.unit, check.scale) == (past.unit, past.scale))
-    return _section(line if rows else f"{line}. It has no check in common with this run", rows)
+    alike = [(check, past) for check, past in both if (check.unit, check.scale) == (past.unit, past.scale)]
+    slo = suite.to_stored().get("slo")
+    rows = tuple(_row(check, past) for check, past in alike if last.counts_as(check.metric, slo))
+    if len(rows) < len(alike):
+        others = ", ".join(check.title for check, _ in alike if not last.counts_as(check.metric, slo))
+        line = f"{line}. It counted good requests by another `slo`, so these are left out: {others}"
+    elif not rows:
+        line = f"{line}. It has no check in common with this run"
+    return _section(line, rows)
 
 
 def _section(line: str, rows: tuple[tuple[str, ...], ...]) -> Section:

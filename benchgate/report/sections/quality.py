@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchgate import units
@@ -116,7 +117,7 @@ def flips_table(rows: Sequence[TaskRow]) -> Table:
         excess = none if row.excess is None else display.points(row.excess.value)
         cells.append(
             (
-                _share(row.counts.discordance_ratio),
+                _share(row.counts.flipped_ratio),
                 *((_share(row.floor_ratio), excess, _point_limits(row.excess)) if floor else ()),
                 _count(row.counts.other_wrong),
                 _share(row.recovery_ratio),
@@ -198,13 +199,15 @@ def _whole_lines(whole: TaskRow, tasks: int) -> Iterator[str]:
         limits = f" ({_percent_limits(whole.recovery)})" if whole.recovery is not None else ""
         over = f"over {tasks} {'task' if tasks == 1 else 'tasks'}" if whole.pooled else f"on {whole.task}"
         yield f"recovery {display.percent(whole.recovery_ratio)}{limits} {over}, {whole.counts.paired:,} items"
-    if whole.counts.flips is not None and whole.counts.paired:
+    flips, ratio = whole.counts.flips, whole.counts.flipped_ratio
+    if flips is not None and ratio is not None:
         beyond = ""
         if whole.excess is not None:
             points, limits = display.points(whole.excess.value), _point_limits(whole.excess)
             beyond = f", {points} beyond the baseline's own ({limits})"
-        answers = "1 answer" if whole.counts.flips == 1 else f"{whole.counts.flips:,} answers"
-        yield f"{answers} flipped ({display.percent(whole.counts.discordance_ratio)}){beyond}"
+        answers = "1 answer" if flips == 1 else f"{flips:,} answers"
+        mean = "" if math.isclose(flips / whole.counts.paired, ratio) else ", the mean of the tasks"
+        yield f"{answers} flipped ({display.percent(ratio)}{mean}){beyond}"
 
 
 def _score(row: TaskRow, value: float | None) -> str:

@@ -30,10 +30,10 @@ UNPARSED = ("[invalid]", "")
 class TaskSummary:
     """Items of a task that both arms had scored, paired by id.
 
-    `lost`: the baseline was right and the candidate wrong; `gained`: the reverse; None for a task whose scores are not
-    simply right or wrong. `other_wrong`: both were wrong with different answers; None without answers.
-    `expected` items were planned; the items missing from `paired` were unscored or unanswered. `continuous` scores
-    are of some scale.
+    `lost`: the baseline was right and the candidate wrong; `gained`: the reverse; `flipped_ratio`: the share of both,
+    of several tasks its mean. All three are None for a task whose scores are not simply right or wrong. `other_wrong`:
+    both were wrong with different answers; None without answers. `expected` items were planned; the items missing from
+    `paired` were unscored or unanswered. `continuous` scores are of some scale.
     """
 
     task: str
@@ -43,6 +43,7 @@ class TaskSummary:
     candidate_ratio: float | None
     lost: int | None
     gained: int | None
+    flipped_ratio: float | None
     other_wrong: int | None
     faults: tuple[str, ...]
     continuous: bool = False
@@ -51,11 +52,6 @@ class TaskSummary:
     def flips(self) -> int | None:
         """Items that only one arm got right."""
         return None if self.lost is None or self.gained is None else self.lost + self.gained
-
-    @property
-    def discordance_ratio(self) -> float | None:
-        """(lost + gained) / paired."""
-        return self.flips / self.paired if self.flips is not None and self.paired else None
 
     @property
     def recovery_ratio(self) -> float | None:
@@ -76,14 +72,17 @@ def summarise_task(task: str, baseline: QualityObservation | None, candidate: Qu
     pairs = paired_items(baseline, candidate)
     continuous = is_continuous(baseline) or is_continuous(candidate)
     binary = not continuous and all(b.correct is not None and c.correct is not None for b, c in pairs)
+    lost = sum(bool(b.correct) and not c.correct for b, c in pairs) if binary else None
+    gained = sum(bool(c.correct) and not b.correct for b, c in pairs) if binary else None
     return TaskSummary(
         task=task,
         expected=max((o.expected_n for o in (baseline, candidate) if o is not None), default=0),
         paired=len(pairs),
         baseline_ratio=_mean([b.score for b, _ in pairs]),
         candidate_ratio=_mean([c.score for _, c in pairs]),
-        lost=sum(bool(b.correct) and not c.correct for b, c in pairs) if binary else None,
-        gained=sum(bool(c.correct) and not b.correct for b, c in pairs) if binary else None,
+        lost=lost,
+        gained=gained,
+        flipped_ratio=(lost + gained) / len(pairs) if lost is not None and gained is not None and pairs else None,
         other_wrong=_other_wrong(pairs) if binary else None,
         faults=faults,
         continuous=continuous,
@@ -101,6 +100,7 @@ def pooled_tasks(tasks: Sequence[TaskSummary], name: str, *, by_items: bool = Fa
         candidate_ratio=_mean([t.candidate_ratio for t in tasks], weights),
         lost=_sum(t.lost for t in tasks),
         gained=_sum(t.gained for t in tasks),
+        flipped_ratio=_mean([t.flipped_ratio for t in tasks], weights),
         other_wrong=_sum(t.other_wrong for t in tasks),
         faults=tuple(f"{t.task}, {fault}" for t in tasks for fault in t.faults),
         continuous=any(t.continuous for t in tasks),
