@@ -305,7 +305,7 @@ def _request(shape: _Shape, row: Row, block_tokens: int) -> TracedRequest:
         if input_tokens is None or not covered - block_tokens < input_tokens <= covered:
             tokens = f"{input_tokens or 'a known number of'} tokens"
             what = f"{len(hashes)} hashes of {block_tokens:,} tokens are not {tokens}"
-            what += "; say how many one stands for with `block`"
+            what += "; set the `block` of a suite's `trace`, or leave `hash_ids` out"
             raise RowError(row.line, row.columns.get(_HASHES), _HASHES, what)
     return TracedRequest(
         at_ns=_at_ns(shape, row),

@@ -76,9 +76,14 @@ def ttfot_s(columns: RequestColumns) -> FloatArray:
     It is +inf too for a success whose tokens were all reasoning. All are NaN if requests of the stage succeeded and
     none has such a chunk: runs before 0.2.0 did not record it.
     """
-    there: BoolArray = columns.first_answer_ns != ABSENT
-    if not there.any() and succeeded(columns).any():
+    if not (columns.first_answer_ns != ABSENT).any() and succeeded(columns).any():
         return np.full(len(columns), np.nan)
+    return ttfot_of_some_s(columns)
+
+
+def ttfot_of_some_s(columns: RequestColumns) -> FloatArray:
+    """Return `ttfot_s` of a part of a stage, where other requests may have such a chunk."""
+    there: BoolArray = columns.first_answer_ns != ABSENT
     return np.where(there, _latency(columns, columns.first_answer_ns - columns.intended_ns), np.inf)
 
 

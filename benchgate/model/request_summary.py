@@ -27,6 +27,7 @@ TIMES = MappingProxyType(
         **{name: latency for name, latency in request_metrics.LATENCIES.items() if name != "session_e2e"},
         "ttft_sent": request_metrics.ttft_sent_s,
         "send_lag": request_metrics.send_lag_s,
+        "ttfot": request_metrics.ttfot_of_some_s,  # records are added in parts
     }
 )
 """Times of a request that a summary has. `session_e2e` needs all records of a session at once."""
@@ -191,6 +192,12 @@ class RequestSummary:
             histogram.merge(other.times[name])
         self.by_second.merge(other.by_second)
         self.sample.merge(other.sample)
+
+    @property
+    def known_times(self) -> dict[str, TimeHistogram]:
+        """Return the histograms, without values for the TTFOT of requests of which none has one."""
+        no_answers = self.succeeded > 0 and self.times["ttfot"].finite == 0
+        return {name: TimeHistogram() if name == "ttfot" and no_answers else one for name, one in self.times.items()}
 
     def token_ratio(self, part: str, whole: str) -> float | None:
         """Return the share of one column's tokens in another's; None unless both are known for every success."""

@@ -159,8 +159,8 @@ def _latencies(document: Document, screen: Screen) -> Iterator[str]:
     failed = False
     for key, title in _LATENCIES.items():
         summary = document[key]
-        if summary["n"] == 0 or (key == "ttfot_s" and not document["reasoning_ratio"]):
-            continue
+        if summary["n"] == 0 or (key == "ttfot_s" and summary == document["ttft_s"]):
+            continue  # without reasoning before it, the answer is the first output
         cells = [summary[quantile] for quantile in _QUANTILES]
         decimals = _decimals(next((value for value in cells if value is not None), 0.0))
         failed |= None in cells

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from benchgate.load.results import ClassResult, StageResult, merged
 from benchgate.load.stage_summary import Offered, StageSummary, merge_shares, summarise
+from benchgate.load.standalone.metrics import load_metrics
 from benchgate.load.standalone.options import LoadOptions
 from benchgate.load.standalone.run import describe, offered_load
 from benchgate.model import request_metrics
 from benchgate.model.columns import select_rows
 from benchgate.model.histogram import RELATIVE_ERROR, TimeHistogram
 from benchgate.model.metric import Slo
-from benchgate.model.records import ErrorClass, RequestColumns, TokenSource
+from benchgate.model.records import ABSENT, ErrorClass, RequestColumns, TokenSource
 from benchgate.model.request_summary import TIMES, RecordSample, RequestSummary
 from benchgate.model.run import ClientUse
 from benchmarks.gate_million import answered
@@ -63,6 +64,28 @@ def test_every_quantile_of_a_stage_is_within_the_stated_error(columns: RequestCo
             exact, found = request_metrics.quantile(measure(columns), q), summary.times[name].quantile(q)
             assert exact is not None and found is not None and found.lower <= exact <= found.upper
             assert found.middle == exact or abs(found.middle / exact - 1) <= RELATIVE_ERROR
+
+
+def test_ttfot_counts_answers_that_never_began_wherever_they_lie(columns: RequestColumns) -> None:
+    """Whether or not the server counts reasoning tokens, and however the records are divided."""
+    streamed = np.diff(columns.chunk_start) > 0
+    first_ns = np.full(len(columns), ABSENT)
+    first_ns[streamed] = columns.chunk_ns[columns.chunk_start[:-1][streamed]]
+    begun = columns.intended_ns > np.quantile(columns.intended_ns, 0.3)
+    reasoned = replace(columns, first_answer_ns=np.where(begun & (first_ns != ABSENT), first_ns + 1, ABSENT))
+    summary = RequestSummary()
+    for part in (~begun, begun):
+        summary.add(select_rows(reasoned, part))
+    assert len(summary.known_times["ttfot"]) == len(columns)
+    rows = load_metrics(StageResult.of(reasoned, 60.0, USE), None, "c8")
+    assert [row.n for row in rows if row.name == "ttfot" and row.statistic == "p50"] == [len(columns)]
+    plain = replace(columns, first_answer_ns=first_ns)
+    nobody = replace(columns, first_answer_ns=np.full_like(first_ns, ABSENT))
+    for same_or_none in (plain, nobody):
+        assert not any(row.name == "ttfot" for row in load_metrics(StageResult.of(same_or_none, 60.0, USE), None, "c8"))
+    summary = RequestSummary()
+    summary.add(nobody)
+    assert len(summary.known_times["ttfot"]) == 0
 
 
 def test_values_below_a_nanosecond_keep_their_place_without_a_relative_error() -> None:

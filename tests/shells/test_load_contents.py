@@ -14,7 +14,7 @@ import pytest
 
 from benchgate.errors import SuiteError, UsageError
 from benchgate.load.standalone.options import LoadOptions
-from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_blocks_ns, stage_of
+from benchgate.load.standalone.run import SyntheticRequests, run_load_test, schedule_blocks_ns, stage_of, warmup_load
 from tests.fakes.scripted_server import ScriptedServer
 from tests.shells.load_helpers import WHOLE, target_at
 
@@ -123,6 +123,11 @@ def test_a_rate_changes_linearly(first: int, last: int) -> None:
     assert (options.offered_rps, options.peak_rps) == (10, 18)
     early = int((offsets_s <= 5).sum())
     assert early == (30 if first < last else 70)
+
+
+def test_a_changing_rate_is_warmed_up_at_its_mean() -> None:
+    load = warmup_load(parsed(rate="2/s", ramp_to="18/s", duration="10s"), 0, 8)
+    assert (load.rate_rps, load.ramp_to_rps, load.requests) == (10, None, 8)
 
 
 @pytest.mark.parametrize(

@@ -74,11 +74,11 @@ def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRo
         good = request_metrics.meets_slo(columns, slo)
         yield _row("goodput", None, stage, float(np.mean(good)), len(columns), kept_limits(counts_of(~good, parts)))
     each = [select_rows(columns, _mask(part, len(columns))) for part in parts]
-    measures = dict(request_metrics.LATENCIES)
-    if not request_metrics.reasoning_ratio(columns):
-        del measures["ttfot"]  # which is TTFT
-    for name, measure in (measures | {"ttft_sent": request_metrics.ttft_sent_s}).items():
-        values = [measure(part) for part in each]
+    ttft_s, ttfot_s = request_metrics.ttft_s(columns), request_metrics.ttfot_s(columns)
+    for name, measure in (request_metrics.LATENCIES | {"ttft_sent": request_metrics.ttft_sent_s}).items():
+        if name == "ttfot" and np.array_equal(ttfot_s, ttft_s):
+            continue
+        values = [ttfot_s[part] for part in parts] if name == "ttfot" else [measure(part) for part in each]
         n = int(sum(np.count_nonzero(~np.isnan(part)) for part in values))
         found = quantiles_with_limits(values, tuple(QUANTILES.values()), single=name != "itl") if n else []
         for statistic, (value, limits) in zip(QUANTILES, found, strict=False):
@@ -114,8 +114,10 @@ def _summary_rows(load: ClassSummary, slo: Slo | None, stage: str) -> Iterator[M
         yield _row("goodput", None, stage, requests.good / requests.scheduled, requests.scheduled, kept_limits(misses))
     sample = requests.sample.columns()
     each = [select_rows(sample, _mask(part, len(sample))) for part in stretches(sample)]
-    for name, histogram in requests.times.items():
-        if not len(histogram) or name == "send_lag" or (name == "ttfot" and not requests.tokens["reasoning_tokens"]):
+    for name, histogram in requests.known_times.items():
+        if not len(histogram) or name == "send_lag":
+            continue
+        if name == "ttfot" and histogram.equals(requests.times["ttft"]):
             continue
         values = [TIMES[name](part) for part in each]
         found = quantiles_with_limits(values, tuple(QUANTILES.values()), single=name != "itl")

@@ -283,7 +283,7 @@ def describe(
         measures = (*request_metrics.LATENCIES.values(), request_metrics.ttft_sent_s, request_metrics.send_lag_s)
         document |= {measure.__name__: _summary(measure(result.requests)) for measure in measures}
     else:
-        document |= {f"{name}_s": _histogram_summary(one) for name, one in requests.times.items()}
+        document |= {f"{name}_s": _histogram_summary(one) for name, one in requests.known_times.items()}
     read_tokens = output_tokens + ramp.tokens["output_tokens"]  # the client read those of the ramp too
     cpu_s = None if partial else result.client.cpu_s  # known only of a load that came to its end
     document["client"] = {
@@ -539,10 +539,11 @@ def warm_up_server(fleet: Fleet | ClusterFleet, options: LoadOptions, target: Ta
 
 
 def warmup_load(options: LoadOptions, number: int, requests: int) -> LoadOptions:
-    """Return the load of a round of the warm-up, whose prompts are those of another seed."""
+    """Return the load of a round of the warm-up, at the mean rate and with the prompts of another seed."""
     replay = options.replay and replace(options.replay, rows=options.replay.rows[:requests])
-    seed = options.seed + _WARMUP_SEED + number
-    return replace(options, requests=requests, duration_s=None, replay=replay, seed=seed)
+    rate_rps = options.offered_rps if options.replay is None else None
+    load = replace(options, requests=requests, duration_s=None, replay=replay, rate_rps=rate_rps, ramp_to_rps=None)
+    return replace(load, seed=options.seed + _WARMUP_SEED + number)
 
 
 def with_model(options: LoadOptions) -> LoadOptions:
