@@ -39,6 +39,8 @@ _TOLERATED: dict[str, frozenset[str]] = {
     "warn": frozenset(),
     "never": frozenset({"inconclusive", "block", "invalid"}),
 }
+# Options of the run that have an input: jobs after it judge again, and read that alone.
+_NOT_ARGS = {"--strict": "the input `fail-on: warn`", "--waivers": "the input `waivers`"}
 # Variables that decide which program runs, or what GitHub and benchgate take from it.
 _STEERING = re.compile(
     r"PATH|HOME|ENV|IFS|SHELL|(PYTHON|BASH|LD_|DYLD_|GIT_|GITHUB_|RUNNER_|ACTIONS_|BENCHGATE_|INPUT_).*"
@@ -135,6 +137,15 @@ class Step:
             raise UsageError(f"input fail-on is none of {', '.join(_TOLERATED)}")
         return value
 
+    def arguments(self) -> list[str]:
+        """Return the further arguments of the run. Raises UsageError for those that later jobs would not know."""
+        found = self.input("args").split()
+        for one in found:
+            name = one.split("=")[0]
+            if instead := _NOT_ARGS.get(name):
+                raise UsageError(f"input args has {name}; write {instead}, which publish and promote read too")
+        return found
+
     def strict(self) -> list[str]:
         """Return the option with which a WARN is a BLOCK, if a WARN is to fail the step."""
         return ["--strict"] if self.fail_on() == "warn" else []
@@ -184,7 +195,7 @@ def gate(step: Step) -> int:
     options += step.options("baseline", "candidate", "label", "waivers", report="report-path")
     files = {"intoto": step.input("statement-path"), "junit": step.input("junit-path")}
     options += [f"--write={form}={path}" for form, path in files.items() if path]
-    options += [*step.strict(), *step.input("args").split(), "--", step.required("suite")]
+    options += [*step.strict(), *step.arguments(), "--", step.required("suite")]
     outputs_file = Path(step.variable("GITHUB_OUTPUT"))
     step = replace(step, environment={**step.environment, **_secret_variables(step.input("variables"))})
 

@@ -400,6 +400,9 @@ def verify(
     repository: Annotated[
         str | None, typer.Option(help="Repository that it was signed for, a URL.", show_default="the identity's")
     ] = None,
+    ref: Annotated[
+        str | None, typer.Option(help="Its branch or tag there, like refs/heads/main. Needed with --repository.")
+    ] = None,
     trust_root: Annotated[
         Path | None, typer.Option(help="sigstore's trusted_root.json.", show_default="the one in sigstore")
     ] = None,
@@ -436,7 +439,7 @@ def verify(
     from benchgate.pipeline.suite_file import read_suite
     from benchgate.release import verify
 
-    signer = _signer(bundle, identity, issuer, trust_root, repository)
+    signer = _signer(bundle, identity, issuer, trust_root, repository, ref)
     required = [name.strip() for name in require.split(",")] if require is not None else []
     known = [part.value for part in verify.Part]
     for name in required:
@@ -480,12 +483,18 @@ def verify(
 
 
 def _signer(
-    bundle: Path | None, identity: str | None, issuer: str | None, trust_root: Path | None, repository: str | None
+    bundle: Path | None,
+    identity: str | None,
+    issuer: str | None,
+    trust_root: Path | None,
+    repository: str | None,
+    ref: str | None,
 ) -> Signer | None:
     from benchgate.release.verify import Signer, require_sigstore
 
     if bundle is None:
-        given = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root, "--repository": repository}
+        given = {"--identity": identity, "--issuer": issuer, "--trust-root": trust_root}
+        given |= {"--repository": repository, "--ref": ref}
         _refuse_given(given, "is of a signature, and none is given; add --bundle FILE")
         return None
     if not identity or not issuer:
@@ -493,8 +502,13 @@ def _signer(
             "--bundle requires --identity (for GitHub Actions the URL of the workflow with its ref) and --issuer "
             "(https://token.actions.githubusercontent.com there): without them any signature would pass"
         )
+    if repository and not ref:
+        raise UsageError(
+            "--repository requires --ref, like refs/heads/main: a reusable workflow signs for every branch that calls "
+            "it, and whoever may push one could let it sign any statement"
+        )
     require_sigstore()
-    return Signer(bundle, identity, issuer, trust_root, repository)
+    return Signer(bundle, identity, issuer, trust_root, repository, ref)
 
 
 def _statement_lines(found: Verified, code: ExitCode, source: str) -> Iterator[str]:

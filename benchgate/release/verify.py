@@ -337,7 +337,8 @@ class Signer:
     """A bundle and its required signer: the whole identity in the certificate, and the issuer who vouched for it.
 
     `repository` is the address of the one for which a workflow signed. A reusable workflow signs under its own name for
-    every caller, so None means the repository in which the workflow itself lies.
+    every caller, so None means the repository in which the workflow itself lies. `ref` is the branch or tag of that
+    repository, like `refs/heads/main`; the identity names only the workflow's own.
     `trust_root` is a file of trusted keys and certificates (sigstore's `trusted_root.json`); None takes the one of the
     public instance that sigstore keeps on this machine or carries with it.
     """
@@ -347,6 +348,7 @@ class Signer:
     issuer: str
     trust_root: Path | None = None
     repository: str | None = None
+    ref: str | None = None
 
 
 class NotSigned(BenchgateError):
@@ -380,7 +382,13 @@ def _signed_payload(bundle: bytes, signer: Signer) -> bytes:
     from cryptography.x509 import ExtensionNotFound
     from sigstore.errors import Error
     from sigstore.models import Bundle
-    from sigstore.verify.policy import AllOf, Identity, OIDCSourceRepositoryURI, VerificationPolicy
+    from sigstore.verify.policy import (
+        AllOf,
+        Identity,
+        OIDCSourceRepositoryRef,
+        OIDCSourceRepositoryURI,
+        VerificationPolicy,
+    )
 
     trusted = _trusted(signer.trust_root)
     try:
@@ -389,6 +397,8 @@ def _signed_payload(bundle: bytes, signer: Signer) -> bytes:
         repository = signer.repository or (workflow[1] if workflow is not None else None)
         if repository is not None:
             policies.append(OIDCSourceRepositoryURI(repository))
+        if signer.ref is not None:
+            policies.append(OIDCSourceRepositoryRef(signer.ref))
         kind, payload = trusted.verify_dsse(Bundle.from_json(bundle), AllOf(policies))
     except (Error, ValueError, TypeError, ExtensionNotFound, InvalidSignature) as error:
         raise NotSigned(f"sigstore refuses the bundle: {one_line(str(error), 300)}") from error

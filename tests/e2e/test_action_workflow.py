@@ -107,10 +107,11 @@ def test_jobs_run_only_when_they_may() -> None:
         "begin": f"${{{{ inputs.check-run && ({no_fork}) }}}}",
         "publish": f"${{{{ always() && ({publishes}) && ({no_fork}) }}}}",
         "promote": "${{ !cancelled() && inputs.environment != '' && needs.gate.result == 'success'"
+        " && (needs.begin.result == 'success' || needs.begin.result == 'skipped')"
         " && (needs.gate.outputs.verdict == 'pass' || needs.gate.outputs.verdict == 'warn')"
         " && (needs.publish.result == 'success' || needs.publish.result == 'skipped') }}",
     }
-    assert set(GATE_JOBS["promote"]["needs"]) == {"gate", "publish"}
+    assert set(GATE_JOBS["promote"]["needs"]) == {"begin", "gate", "publish"}
     assert "begin" in GATE_JOBS["publish"]["needs"]
     assert "needs" not in GATE_JOBS["begin"]  # the check of an earlier attempt is withdrawn before anything else
 

@@ -20,13 +20,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-REPOSITORY = "https://github.com/org/models"
+REPOSITORY, REF = "https://github.com/org/models", "refs/heads/main"
 ISSUER = "https://token.actions.githubusercontent.com"
 IDENTITY = "https://github.com/org/models/.github/workflows/gate.yml@refs/heads/main"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 _SCT_LIST = x509.ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")
 _ISSUER_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
+_REF_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.14")  # its branch or tag
 _REPOSITORY_OID = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.12")  # whose run it was that signed
 
 
@@ -95,10 +96,11 @@ class SigstoreWorld:
         issuer: str = ISSUER,
         kind: str = PAYLOAD_TYPE,
         repository: str | None = REPOSITORY,
+        ref: str | None = REF,
     ) -> dict[str, Any]:
-        """A bundle over the payload, by a signer whom the authority knew as `identity`, in a run of `repository`."""
+        """A bundle over the payload, by a signer known as `identity`, in a run of `repository` at `ref`."""
         signer = _key()
-        certificate = self._certificate(signer, identity, issuer, repository)
+        certificate = self._certificate(signer, identity, issuer, repository, ref)
         signature = _sign(signer, b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload))
         return {
             "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
@@ -121,7 +123,7 @@ class SigstoreWorld:
         return builder.add_extension(identifier, critical=False).sign(self.authority, hashes.SHA256())
 
     def _certificate(
-        self, signer: ec.EllipticCurvePrivateKey, identity: str, issuer: str, repository: str | None
+        self, signer: ec.EllipticCurvePrivateKey, identity: str, issuer: str, repository: str | None, ref: str | None
     ) -> x509.Certificate:
         """As Fulcio makes them: short-lived, the identity as its subject's other name, logged before it is issued."""
         extensions: list[tuple[x509.ExtensionType, bool]] = [
@@ -131,9 +133,10 @@ class SigstoreWorld:
             (x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]), True),
             (x509.UnrecognizedExtension(_ISSUER_OID, issuer.encode()), False),
         ]
-        if repository is not None:
-            told = bytes([0x0C, len(repository)]) + repository.encode()  # a UTF8String of DER
-            extensions.append((x509.UnrecognizedExtension(_REPOSITORY_OID, told), False))
+        for oid, text in ((_REPOSITORY_OID, repository), (_REF_OID, ref)):
+            if text is not None:
+                told = bytes([0x0C, len(text)]) + text.encode()  # a UTF8String of DER
+                extensions.append((x509.UnrecognizedExtension(oid, told), False))
         builder = x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(self._root().subject)
         builder = builder.serial_number(2).public_key(signer.public_key())
         builder = builder.not_valid_before(_AT - timedelta(minutes=1)).not_valid_after(_AT + timedelta(minutes=9))

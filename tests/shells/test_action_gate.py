@@ -131,6 +131,14 @@ def test_inputs_reach_benchgate_as_single_arguments(tmp_path: Path) -> None:
     assert not any(name.startswith("INPUT_") for name in benchgate.environment)
 
 
+@pytest.mark.parametrize("args", ["--strict", "--quiet --waivers w.yaml", "--waivers=w.yaml"])
+def test_options_that_later_jobs_would_not_know_are_refused_before_anything_runs(tmp_path: Path, args: str) -> None:
+    """They judge again: a candidate that a strict gate blocked would get a green check run."""
+    benchgate = FakeBenchgate(PASSES)
+    found = run_gate(tmp_path, benchgate, args=args)
+    assert not found.green and benchgate.calls == []
+
+
 @pytest.mark.parametrize(
     ("store", "of_the_job", "expected"),
     [

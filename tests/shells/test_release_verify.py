@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -43,7 +44,7 @@ from benchgate.suite.stages import SloSpec
 from tests.fakes import evidence as fake
 from tests.fakes.measured import HEALTHY, Effect, SuiteText
 from tests.fakes.promotable import BLOCKED, begun, judged
-from tests.fakes.sigstore_world import IDENTITY, ISSUER, SigstoreWorld
+from tests.fakes.sigstore_world import IDENTITY, ISSUER, REF, REPOSITORY, SigstoreWorld
 
 SUITE = """suite: two  # measured nightly
 deployments:
@@ -394,7 +395,7 @@ def signer(folder: Path, world: SigstoreWorld, bundle: object, **changes: str) -
     (folder / "root.json").write_text(world.trusted_root())
     who = {"identity": IDENTITY, "issuer": ISSUER} | changes
     root = folder / "root.json"
-    return Signer(folder / "bundle.json", who["identity"], who["issuer"], root, who.get("repository"))
+    return Signer(folder / "bundle.json", who["identity"], who["issuer"], root, who.get("repository"), who.get("ref"))
 
 
 def signed_as_github_does(said: Statement, **changes: object) -> bytes:
@@ -474,6 +475,31 @@ def test_workflow_that_signs_for_whoever_calls_it_is_taken_at_its_word_for_its_o
         verify_signature(said, said.data(), signer(tmp_path, world, bundle))
     if repository is not None:
         verify_signature(said, said.data(), signer(tmp_path, world, bundle, repository=repository))
+
+
+def test_signature_for_another_branch_does_not_hold(tmp_path: Path, world: SigstoreWorld) -> None:
+    """A reusable workflow signs whatever any branch of a repository hands to it, under one identity."""
+    said, theirs = statement(), "https://github.com/org/other"
+    for ref, holds in (("refs/heads/main", True), ("refs/heads/forged", False), (None, False)):
+        bundle = world.bundle(said.data(), repository=theirs, ref=ref)
+        one = signer(tmp_path, world, bundle, repository=theirs, ref="refs/heads/main")
+        with nullcontext() if holds else pytest.raises(NotSigned, match="sigstore refuses the bundle"):
+            verify_signature(said, said.data(), one)
+
+
+def test_a_repository_is_required_with_its_branch(tmp_path: Path, world: SigstoreWorld) -> None:
+    said = statement()
+    one = signer(tmp_path, world, world.bundle(said.data()))
+    asked: dict[str, Any] = {"bundle": one.bundle, "identity": IDENTITY, "issuer": ISSUER, "trust_root": one.trust_root}
+    file = tmp_path / "s.json"
+    file.write_bytes(said.data())
+    with pytest.raises(UsageError, match="--repository requires --ref, like refs/heads/main"):
+        command(file, **asked, repository=REPOSITORY)
+    with pytest.raises(typer.Exit) as ended:
+        command(file, **asked, repository=REPOSITORY, ref=REF)
+    assert ended.value.exit_code == ExitCode.OK
+    with pytest.raises(UsageError, match="--ref is of a signature"):
+        command(file, report=file, ref=REF)
 
 
 def test_signer_that_is_no_workflow_needs_no_repository(tmp_path: Path, world: SigstoreWorld) -> None:

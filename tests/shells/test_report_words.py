@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 LATE = GuardResult("client-keeps-up", True, "the client was late", "lower the load", ("speed",))
 CACHED = GuardResult("not-cached", True, "answers came from a cache", "switch it off", ("quality",))
 AWAY = GuardResult("targets-up", True, "the candidate was not there", "start it")
+
+UNPRICED: dict[str, Any] = {"usd_per_million_output": None, "usd_per_million_good": None}
 
 pytestmark = pytest.mark.usefixtures("no_figures")
 
@@ -82,10 +85,9 @@ def test_a_cost_of_good_tokens_is_unknown_where_some_requests_were_good() -> Non
 
 def test_a_cost_that_is_unknown_is_not_one_of_no_tokens() -> None:
     def cells(rate: float | None) -> list[str]:
-        unpriced = dict.fromkeys(("usd_per_million_output", "usd_per_million_good"))
         tokens = None if rate is None else Estimate(rate, None)
         rows = [
-            replace(row, figures=replace(row.figures, output_tokens_per_s=tokens, **unpriced))
+            replace(row, figures=replace(row.figures, output_tokens_per_s=tokens, **UNPRICED))
             for row in rows_of(fake.evidence())
             if row.figures is not None
         ]

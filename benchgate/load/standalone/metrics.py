@@ -75,7 +75,7 @@ def _rows(result: StageResult, slo: Slo | None, stage: str) -> Iterator[MetricRo
         yield _row("goodput", None, stage, float(np.mean(good)), len(columns), kept_limits(counts_of(~good, parts)))
     each = [select_rows(columns, _mask(part, len(columns))) for part in parts]
     ttft_s, ttfot_s = request_metrics.ttft_s(columns), request_metrics.ttfot_s(columns)
-    for name, measure in (request_metrics.LATENCIES | {"ttft_sent": request_metrics.ttft_sent_s}).items():
+    for name, measure in (dict(request_metrics.LATENCIES) | {"ttft_sent": request_metrics.ttft_sent_s}).items():
         if name == "ttfot" and np.array_equal(ttfot_s, ttft_s):
             continue
         values = [ttfot_s[part] for part in parts] if name == "ttfot" else [measure(part) for part in each]
