@@ -18,7 +18,7 @@ from benchgate.model.metric import METRICS, TASK_METRICS
 from benchgate.model.noise import NoiseProfile, format_age, staleness_reasons
 from benchgate.model.run import Run
 from benchgate.model.verdict import CheckResult, GuardResult, Outcome, Scale, Unit
-from benchgate.stats.distributions import Limits, LimitWidth, sample_size_for_width
+from benchgate.stats.distributions import Limits, LimitWidth, expm1_or_inf, sample_size_for_width
 from benchgate.stats.sequential import look_alphas
 from benchgate.stats.trace import Trace, digits
 from benchgate.suite.schema import Gate, Suite
@@ -95,8 +95,8 @@ def show_numbers(check: CheckResult) -> str:
         shown, bound = [show_value(value, check.unit, check.margin) for value in values], "bound"
     elif check.scale is Scale.LOG_RATIO:
         show, margin = partial(units.show_percent, signed=True), relative_change(nearest, check.unit)
-        changes = ["∞" if math.isinf(value) else relative_change(value, check.unit) for value in values]
-        shown = [one if isinstance(one, str) else units.beside(show, one, margin) for one in changes]
+        changes = [math.inf if math.isinf(value) else relative_change(value, check.unit) for value in values]
+        shown = ["∞" if math.isinf(one) else units.beside(show, one, margin) for one in changes]
     else:
         shown = [units.beside(partial(units.show_points, signed=True), value, nearest) for value in values]
     allowed = show_margin(check.margin, check.scale, check.unit, two_sided=check.two_sided)
@@ -105,7 +105,7 @@ def show_numbers(check: CheckResult) -> str:
 
 def relative_change(harm: float, unit: Unit) -> float:
     """Convert a log ratio into the relative change of the metric: up for latencies, down for rates."""
-    return math.expm1(-harm if unit in RATES else harm)
+    return expm1_or_inf(-harm if unit in RATES else harm)
 
 
 def change_of(harm: float, scale: Scale, unit: Unit, *, falls: bool = False) -> str:

@@ -17,13 +17,13 @@ from benchgate.report import display
 from benchgate.report.display import own_level
 from benchgate.report.screen import PLAIN, STYLES, Screen
 from benchgate.report.table import of_expected
+from benchgate.stats.distributions import LARGEST_EXPONENT
 
 # The strip beside a check runs from half the allowance on the good side to twice the allowance.
 _STRIP_START, _STRIP_END = -0.5, 2.0
 _STRIP_UNITS = 100.0
 _MOST_DECIDING = 3
 _MOST_USED = 999  # multiple of an allowance; more is shown as this bound
-_LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 _FAR = 20.0  # allowances: an interval that reaches farther is cut
 
 
@@ -231,7 +231,7 @@ def _share_of_allowance(check: CheckResult, harm: float) -> float:
     used, allowed = harm, check.margin
     if check.scale is Scale.LOG_RATIO and not check.two_sided:
         sign = -1 if display.higher_is_better(check.metric) else 1
-        used, allowed = (sign * math.expm1(min(sign * end, _LARGEST_EXPONENT)) for end in (harm, check.margin))
+        used, allowed = (sign * math.expm1(min(sign * end, LARGEST_EXPONENT)) for end in (harm, check.margin))
     elif check.two_sided and check.harm is not None and check.harm < 0:
         used = -harm  # the strip has one side of allowance: that towards which the value moved
     at_least = display.higher_is_better(check.metric) if check.at_least is None else check.at_least

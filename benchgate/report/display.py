@@ -11,7 +11,7 @@ from benchgate import units
 from benchgate.model.metric import METRICS, TREND_UNITS
 from benchgate.model.run import MetricRow
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
-from benchgate.stats.distributions import Limits
+from benchgate.stats.distributions import Limits, expm1_or_inf
 
 NOT_MEASURED = "not measured"
 NOT_APPLICABLE = "\N{EN DASH}"
@@ -28,7 +28,6 @@ MARKS = {
 WAIVED_MARK = "◇"
 
 _HIGHER_IS_BETTER = frozenset(name for name, kind in METRICS.items() if kind.higher_is_better)
-_LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 
 
 def mark(check: CheckResult) -> str:
@@ -171,7 +170,7 @@ def _moved(check: CheckResult, harm: float) -> float:
     moved = -harm if higher_is_better(check.metric) else harm
     if check.scale is Scale.DIFFERENCE:
         return moved
-    return math.expm1(moved) if moved <= _LARGEST_EXPONENT else math.inf
+    return expm1_or_inf(moved)
 
 
 def _show(check: CheckResult) -> units.Show:

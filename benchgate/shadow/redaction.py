@@ -176,8 +176,8 @@ _ASSIGNED = re.compile(
     r"(?:auth|access|session|refresh|bot)[_-]?token)"
     r"(?:\\{0,7}[\"'])?\s{0,4}(?:[:=]|\bis\b[:=]?)\s{0,4}"
     # In JSON within JSON quotes are escaped. One with more backslashes than the opening quote belongs to the value.
-    r"(?:(?P<escapes>\\{0,7})(?:\"(?P<double>(?:(?!(?<!\\)(?P=escapes)\")[^\n]){4,200})(?P=escapes)\""
-    r"|'(?P<single>(?:(?!(?<!\\)(?P=escapes)')[^\n]){4,200})(?P=escapes)')"
+    r"(?:(?P<escapes>\\{0,7})(?:\"(?P<double>(?:(?!(?<!\\)(?P=escapes)\")[^\n]){4,4000})(?P=escapes)\""
+    r"|'(?P<single>(?:(?!(?<!\\)(?P=escapes)')[^\n]){4,4000})(?P=escapes)')"
     r"|(?P<bare>[^\s\"',;&)]{6,}))"
 )
 

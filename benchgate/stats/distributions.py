@@ -16,6 +16,8 @@ import scipy
 
 from benchgate.model.records import FloatArray, IntArray
 
+LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -34,6 +36,16 @@ class Limits:
     def mapped(self, function: Callable[[float], float]) -> Limits:
         """Apply a rising function to both limits."""
         return Limits(function(self.lower), function(self.upper))
+
+
+def exp_or_inf(x: float) -> float:
+    """Return e^x; +inf beyond what a double holds."""
+    return math.exp(x) if x <= LARGEST_EXPONENT else math.inf
+
+
+def expm1_or_inf(x: float) -> float:
+    """Return e^x - 1; +inf beyond what a double holds."""
+    return math.expm1(x) if x <= LARGEST_EXPONENT else math.inf
 
 
 def check_alpha(alpha: float) -> None:

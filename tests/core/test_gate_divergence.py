@@ -19,6 +19,7 @@ from benchgate.model.deployment import Arm
 from benchgate.model.records import DivergenceItem, DivergenceObservation
 from benchgate.model.run import Evidence
 from benchgate.model.verdict import CheckResult, Outcome, Scale, Unit, Verdict
+from benchgate.report.sections.divergence import divergence_section
 from benchgate.suite.schema import Suite
 from tests.fakes import evidence as fakes
 
@@ -191,6 +192,18 @@ def test_perplexity_against_its_margin(harm: float, spread: float, outcome: Outc
     assert check.margin == pytest.approx(math.log(1.02))
     assert check.baseline is not None and check.candidate is not None
     assert math.log(check.candidate / check.baseline) == pytest.approx(check.harm or 0, abs=1e-9)
+
+
+def test_perplexity_beyond_any_number_is_a_regression_and_is_shown() -> None:
+    seen = [replace(one, candidate_ln=-800.0 - number % 7) for number, one in enumerate(near(0.0))]
+    asked = suite(PPL)
+    found = evidence(asked, observed(seen))
+    check = only(judge(asked, found))
+    assert (check.outcome, check.candidate) == (Outcome.BLOCK, math.inf)
+    kept = [row.arm for row in metric_rows(found) if row.name == "perplexity"]
+    assert kept == [Arm.BASELINE]
+    assert divergence_section(found) is not None
+    assert "∞" in check.reason
 
 
 def test_perplexity_far_below_the_baselines_is_no_evidence() -> None:

@@ -88,6 +88,8 @@ def redacted(text: str, rules: str | None = "key,email,iban,card,phone,ip", own:
         ("Proxy-Authorization: bearer abcdefgh", "Proxy-Authorization: bearer <KEY_1>"),
         ("Bearer dXNlcjpwYXNz", "Bearer <KEY_1>"),
         ("session_token=abc123def456, refreshToken: abc123", "session_token=<KEY_1>, refreshToken: <KEY_2>"),
+        (f'export AWS_SESSION_TOKEN="{"IQoJb3Jp" * 60}"', 'export AWS_SESSION_TOKEN="<KEY_1>"'),
+        (f"client_secret = '{'x/+=' * 100}' ok", "client_secret = '<KEY_1>' ok"),
         ("my password is: hunter22", "my password is: <KEY_1>"),
         ("hosts 10.0.0.12 and 2001:db8::7, at 12:30:45", "hosts <IP_1> and <IP_2>, at 12:30:45"),
         (

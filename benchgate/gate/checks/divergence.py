@@ -31,7 +31,7 @@ from benchgate.stats.clusters import (
     pool_means,
     skewness_adjusted_upper_limit,
 )
-from benchgate.stats.distributions import Limits
+from benchgate.stats.distributions import Limits, exp_or_inf
 from benchgate.stats.meta import EstimateWithLimits, weighted_sum
 from benchgate.suite.schema import Suite
 
@@ -192,7 +192,7 @@ def measure_perplexity(estimate: Estimate, comparison: Comparison, alpha: float)
     spread = _mean_over_pieces(baseline - candidate, judged.items)
     limits = _skewness_adjusted(spread, baseline - candidate, judged.items, alpha)
     estimate.n, estimate.notes = len(known), _notes(judged)
-    estimate.baseline, estimate.candidate = math.exp(-float(baseline.mean())), math.exp(-float(candidate.mean()))
+    estimate.baseline, estimate.candidate = (exp_or_inf(-float(side.mean())) for side in (baseline, candidate))
     estimate.value, estimate.limits = spread.mean, limits
     estimate.p_value = spread.p_above(estimate.margin if estimate.rule.breach else 0.0)
     if limits.upper < -_IMPLAUSIBLE_GAIN:

@@ -156,8 +156,7 @@ class _FormCounts:
     """Counts of answers whose form is judged.
 
     `lost`: only the baseline's answer has the form; `gained`: only the candidate's. `cut_lost` and `cut_gained` are
-    those of them where the answer without the form was cut by the token limit. `cut_without` are all of the candidate's
-    answers without the form that were cut.
+    those of them where the answer without the form was cut by the token limit.
     """
 
     n: int
@@ -167,7 +166,6 @@ class _FormCounts:
     gained: int
     cut_lost: int
     cut_gained: int
-    cut_without: int
 
 
 def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
@@ -200,15 +198,20 @@ def measure_validity(estimate: Estimate, comparison: Comparison, alpha: float) -
 def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: float) -> None:
     """Estimate the share of the candidate's own answers in the form asked for, with Clopper-Pearson limits."""
     estimate.n_unit, estimate.method = "answers", "Clopper-Pearson limits over answers"
-    least, counts = estimate.margin, _count_forms(paired_rows(comparison), stored=False)
-    n, valid = counts.n, counts.candidate
+    least = estimate.margin
+    rows = [row for row, _ in paired_rows(comparison)]
+    answers = [(form, row.candidate_finish) for row in rows if (form := candidate_valid(row)) is not None]
+    if not answers:
+        raise invalid(_NO_FORM, _ADD_PROMPTS)
+    n, valid = len(answers), sum(form for form, _ in answers)
+    cut_without = sum(not form and finish == "length" for form, finish in answers)
     limits, p_value = clopper_pearson(valid, n, alpha), binom_cdf(valid, n, least)
     estimate.n, estimate.candidate, estimate.value = n, valid / n, valid / n
     estimate.limits, estimate.p_value = limits, p_value
-    uncut = valid + counts.cut_without
+    uncut = valid + cut_without
     could_pass = clopper_pearson(uncut, n, alpha).lower >= least
     if limits.lower < least and (could_pass or p_value <= alpha < binom_cdf(uncut, n, least)):
-        reason = f"{counts.cut_without} of the {n - valid} answers without it were cut by the token limit"
+        reason = f"{cut_without} of the {n - valid} answers without it were cut by the token limit"
         raise invalid(reason, _MORE_TOKENS)
 
 
@@ -219,7 +222,7 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
     answers is judged, a sound call on one side is what the other lacks, and a broken one is what the other does
     without, if it is an answer at all.
     """
-    n = baseline = candidate = lost = gained = cut_lost = cut_gained = cut_without = 0
+    n = baseline = candidate = lost = gained = cut_lost = cut_gained = 0
     for judged, reference in pairs:
         if stored:
             theirs, finish = candidate_valid(reference), reference.candidate_finish
@@ -235,10 +238,9 @@ def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
         lost, gained = lost + (has and not keeps), gained + (keeps and not has)
         cut_lost += has and not keeps and ours_cut
         cut_gained += keeps and not has and finish == "length"
-        cut_without += not keeps and ours_cut
     if n == 0:
         raise invalid(_NO_FORM, _ADD_PROMPTS)
-    return _FormCounts(n, baseline, candidate, lost, gained, cut_lost, cut_gained, cut_without)
+    return _FormCounts(n, baseline, candidate, lost, gained, cut_lost, cut_gained)
 
 
 def candidate_valid(row: ShadowItem) -> bool | None:

@@ -29,7 +29,7 @@ from benchgate.model.metric import MEAN, MEAN_METRICS, PER_ACCELERATOR, QUANTILE
 from benchgate.model.records import ShadowItem
 from benchgate.model.request_metrics import LATENCIES, THROUGHPUTS
 from benchgate.model.run import Evidence, LoadObservation, MetricRow
-from benchgate.stats.distributions import Limits
+from benchgate.stats.distributions import Limits, exp_or_inf
 from benchgate.stats.meta import EstimateWithLimits, weighted_sum
 from benchgate.suite.schema import Suite, traffic_classes
 from benchgate.suite.stages import region_name
@@ -60,8 +60,11 @@ def divergence_rows(evidence: Evidence) -> Iterator[MetricRow]:
             limits = item_limits(known, texts, share=name == "same_top1")
             lower, upper = (limits.lower, limits.upper) if limits is not None else (None, None)
             if name == "perplexity":
-                mean = math.exp(-mean)
-                lower, upper = (None if end is None else math.exp(-end) for end in (upper, lower))
+                mean = exp_or_inf(-mean)
+                if lower is not None and upper is not None:
+                    lower, upper = exp_or_inf(-upper), exp_or_inf(-lower)
+                if upper is not None and math.isinf(upper):
+                    lower = upper = None
             elif lower is not None and name == "kld":
                 lower = max(0.0, lower)
             yield MetricRow(arm, name, None, None, None, mean, len(items), lower, upper)

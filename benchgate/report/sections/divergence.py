@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -14,6 +13,7 @@ from benchgate.report import display
 from benchgate.report.section import Lines, Section, Style, notes, present
 from benchgate.report.table import Table, number_columns, of_expected, text_columns
 from benchgate.stats.clusters import cluster_mean
+from benchgate.stats.distributions import exp_or_inf
 
 _AT_LEAST = "≥ "
 """Prefix of figures that include a lower bound."""
@@ -92,7 +92,7 @@ def _perplexities(items: Sequence[DivergenceItem]) -> tuple[str, str]:
     b, c = np.array(known, dtype=np.float64).T
     spread = cluster_mean(b - c, _pieces(items))
     error = "" if spread is None else f" ± {_small(spread.error)}"
-    perplexities = f"{display.number(math.exp(-float(b.mean())))} → {display.number(math.exp(-float(c.mean())))}"
+    perplexities = " → ".join(display.number(exp_or_inf(-float(side.mean()))) for side in (b, c))
     return perplexities, f"{_small(float((b - c).mean()))}{error}"
 
 

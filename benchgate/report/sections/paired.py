@@ -15,11 +15,11 @@ from benchgate.report import charts, display
 from benchgate.report.charts import Figure, Name, Spec
 from benchgate.report.section import Charts, Fold, Section, notes, present
 from benchgate.report.table import Column, Table
+from benchgate.stats.distributions import LARGEST_EXPONENT
 from benchgate.suite.schema import Suite
 
 _MAX_DRAWN = 12
 _OPEN = 2
-_LARGEST_EXPONENT = 700.0  # exp() overflows a double just above
 _ROOM = 0.12  # of the span, above and below
 _FAR = 4.0  # a margin so many times the largest change would press the points flat
 _NOTE = (
@@ -125,7 +125,7 @@ def _change(check: CheckResult, regression: float | None) -> float | None:
     moved = -regression if display.higher_is_better(check.metric) else regression
     if check.scale is Scale.DIFFERENCE:
         return moved * 100
-    return math.expm1(moved) * 100 if moved < _LARGEST_EXPONENT else None
+    return math.expm1(moved) * 100 if moved < LARGEST_EXPONENT else None
 
 
 def paired_figures(checks: Sequence[PairedCheck]) -> tuple[Figure, ...]:
