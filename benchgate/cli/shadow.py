@@ -39,7 +39,9 @@ def sample(
     out: Annotated[Path, typer.Option("--out", "-o", help="New file for the sample.")],
     size: Annotated[int, typer.Option(min=1, max=100000, help="Number of prompts.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Same logs, same seed: same sample.")] = 0,
-    near: Annotated[str | None, typer.Option(help="Leave out prompts this similar to a drawn one, like 80%. Not for `drift`.")] = None,
+    near: Annotated[
+        str | None, typer.Option(help="Leave out prompts this similar to a drawn one, like 80%. Not for `drift`.")
+    ] = None,
     rules: RulesOption = None,
     redact: RedactOption = None,
     output: options.ResultFormatOption = ResultFormat.TEXT,
