@@ -249,7 +249,7 @@ def test_a_mistake_in_a_header_is_told_once_and_at_the_header(tmp_path: Path, te
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ('"hash_ids": [1]', "t.jsonl:1:59: hash_ids: 1 hashes of 512 tokens are not 700 tokens; say how many"),
+        ('"hash_ids": [1]', "t.jsonl:1:59: hash_ids: 1 hashes of 512 tokens are not 700 tokens; set the `block`"),
         ('"hash_ids": [1, 2, 3]', "t.jsonl:1:59: hash_ids: 3 hashes of 512 tokens are not 700 tokens"),
         ('"hash_ids": [1, -2]', "t.jsonl:1:59: hash_ids: found [1, -2]; expected a list of whole numbers"),
         ('"hash_ids": "1 2"', "t.jsonl:1:59: hash_ids: found '1 2'; expected a list of whole numbers"),
