@@ -370,13 +370,13 @@ def test_a_floor_for_validity() -> None:
     assert verdict(forms((60, True, False)), floor).outcome is Outcome.BLOCK
 
 
-def test_a_floor_counts_the_candidates_own_forms_alone() -> None:
+def test_a_floor_counts_no_words_as_a_call_in_its_form() -> None:
     floor: Line = {"metric": "shadow_validity", "min": "90%"}
     words = [formed(n, False, None) for n in range(288)]  # where the baseline makes broken calls
     check = only(verdict([*words, *(formed(n, None, False) for n in range(288, N))], floor))
     assert (check.outcome, check.n, check.candidate) == (Outcome.BLOCK, N - 288, 0)
-    check = only(verdict(forms((60, True, None)), floor))
-    assert (check.outcome, check.n, check.candidate) == (Outcome.PASS, N - 60, 1)
+    check = only(verdict(forms((60, True, None)), floor))  # where the baseline makes sound ones
+    assert (check.outcome, check.n, check.candidate) == (Outcome.BLOCK, N, (N - 60) / N)
 
 
 def test_a_floor_says_nothing_of_answers_that_the_limit_cut() -> None:

@@ -200,7 +200,7 @@ def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: fl
     estimate.n_unit, estimate.method = "answers", "Clopper-Pearson limits over answers"
     least = estimate.margin
     rows = [row for row, _ in paired_rows(comparison)]
-    answers = [(form, row.candidate_finish) for row in rows if (form := candidate_valid(row)) is not None]
+    answers = [(form, row.candidate_finish) for row in rows if (form := _form_shown(row)) is not None]
     if not answers:
         raise invalid(_NO_FORM, _ADD_PROMPTS)
     n, valid = len(answers), sum(form for form, _ in answers)
@@ -213,6 +213,16 @@ def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: fl
     if limits.lower < least and (could_pass or p_value <= alpha < binom_cdf(uncut, n, least)):
         reason = f"{cut_without} of the {n - valid} answers without it were cut by the token limit"
         raise invalid(reason, _MORE_TOKENS)
+
+
+def _form_shown(row: ShadowItem) -> bool | None:
+    """Return the candidate's form, where words lack a call that the baseline makes soundly.
+
+    Words where the baseline's call is broken are no form: they show nothing of the candidate's calls.
+    """
+    own = candidate_valid(row)
+    lacks_call = own is None and row.primary_facts is not None and row.primary_facts.valid is True
+    return False if lacks_call else own
 
 
 def _count_forms(pairs: RowPairs, *, stored: bool) -> _FormCounts:
