@@ -262,6 +262,7 @@ def figures_of(
     excess = _excess(comparison, units, alpha, continuous=continuous)
     lost, gained = (sum(int(np.sum(getattr(one, turned))) for one in paired) for turned in ("lost", "gained"))
     n = sum(len(one) for one in paired)
+    flipped = [int(np.sum(one.lost) + np.sum(one.gained)) / len(one) for one in paired]  # tasks weigh alike
     wrong = [one.other_wrong for one in paired if one.other_wrong is not None]
     counted = [len(one) for one in paired if one.clusters is None]
     named = {label for one in paired for label in one.clusters or ()}
@@ -276,7 +277,7 @@ def figures_of(
         method=regression.method if regression is not None else "none",
         lost=None if continuous else lost,
         gained=None if continuous else gained,
-        flips_ratio=None if continuous else (lost + gained) / n,
+        flips_ratio=None if continuous else sum(flipped) / len(flipped),
         other_wrong=sum(wrong) if len(wrong) == len(paired) else None,
         recovery_ratio=left.ratio if left is not None else None,
         recovery_limits=left.limits if left is not None else None,
