@@ -85,7 +85,7 @@ class TimeHistogram:
         self.counts += np.bincount(buckets, minlength=_BUCKETS)
 
     def equals(self, other: TimeHistogram) -> bool:
-        """Return True if both have the same values, as far as they know."""
+        """Return True if both have the same counts in every bucket and the same sum."""
         mine, others = ((one.below, one.infinite, one.total_ns) for one in (self, other))
         return mine == others and np.array_equal(self.counts, other.counts)
 

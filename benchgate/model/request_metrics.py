@@ -82,7 +82,7 @@ def ttfot_s(columns: RequestColumns) -> FloatArray:
 
 
 def ttfot_of_some_s(columns: RequestColumns) -> FloatArray:
-    """Return `ttfot_s` of a part of a stage, where other requests may have such a chunk."""
+    """Return TTFOT of a part of a stage: +inf for requests without an answer chunk, since others may have one."""
     there: BoolArray = columns.first_answer_ns != ABSENT
     return np.where(there, _latency(columns, columns.first_answer_ns - columns.intended_ns), np.inf)
 

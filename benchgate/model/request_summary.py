@@ -195,7 +195,7 @@ class RequestSummary:
 
     @property
     def known_times(self) -> dict[str, TimeHistogram]:
-        """Return the histograms, without values for the TTFOT of requests of which none has one."""
+        """Return the histograms; that of TTFOT is empty if requests succeeded and none has an answer chunk."""
         no_answers = self.succeeded > 0 and self.times["ttfot"].finite == 0
         return {name: TimeHistogram() if name == "ttfot" and no_answers else one for name, one in self.times.items()}
 

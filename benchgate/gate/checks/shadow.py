@@ -216,7 +216,7 @@ def measure_validity_bound(estimate: Estimate, comparison: Comparison, alpha: fl
 
 
 def _form_shown(row: ShadowItem) -> bool | None:
-    """Return the candidate's form, where words lack a call that the baseline makes soundly.
+    """Return whether the candidate's answer has its form: not, if it is words where the baseline makes a sound call.
 
     Words where the baseline's call is broken are no form: they show nothing of the candidate's calls.
     """
